@@ -1,0 +1,1 @@
+"""Engine to steps: the only folder that may import an engine."""

@@ -1,0 +1,1 @@
+"""Pure functions and facts: architecture, hardware, features, roofline, attribution, rules."""

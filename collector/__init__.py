@@ -1,0 +1,1 @@
+"""What was seen, kept: ring reader, windows, device counters, calibration, traces."""

@@ -1,0 +1,1 @@
+"""What people look at: Grafana JSON, Prometheus rules, the live page, the terminal view."""

@@ -1,0 +1,1 @@
+"""Snapshot and Totals to Prometheus, OTLP, the HTTP API and trace files."""

@@ -1,0 +1,55 @@
+"""The doors: one method each, so that a plug needs no base class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rooflens.records import EngineInfo, RingEvent, StepTable
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one read of a source brought: new steps, events, and what was lost on the way.
+
+    ``lost_steps`` were overwritten before they could be read, ``torn_steps`` failed their check sum.
+    """
+
+    info: EngineInfo | None
+    steps: StepTable
+    events: tuple[RingEvent, ...] = ()
+    lost_steps: int = 0
+    torn_steps: int = 0
+
+
+class Source(Protocol):
+    """Anything that yields steps: a ring, a scraper, a log, a feed."""
+
+    def read(self) -> Batch:
+        """All that is new since the last call; never blocks."""
+        ...
+
+
+class Probe(Protocol):
+    """Anything that samples counters of devices or the host."""
+
+    def sample(self) -> Sequence[Any]:
+        """The counters since the last call."""
+        ...
+
+
+class Rule(Protocol):
+    """One finding's judgement over windows."""
+
+    def __call__(self, windows: Sequence[Any]) -> Sequence[Any]:
+        """Findings, each firing, cleared or cannot_tell."""
+        ...
+
+
+class Exporter(Protocol):
+    """Anything that publishes a snapshot."""
+
+    def export(self, snapshot: Any) -> None:
+        """Publish; raises only for a fault of its own configuration."""
+        ...
