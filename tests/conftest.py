@@ -1,0 +1,39 @@
+"""In CI a test that does not run has not passed: skips are failures there, but for those that need a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected_failure = hasattr(report, "wasxfail")
+    if report.skipped and not expected_failure and _in_ci() and not item.get_closest_marker("gpu"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where only gpu tests may be: {_reason(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.outcome == "skipped" and _in_ci():
+        report.outcome = "failed"
+        report.longrepr = f"whole module skipped in CI, import what it needs in a fixture: {_reason(report)}"
+    return report
