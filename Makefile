@@ -25,7 +25,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 define pip_install
 	for attempt in 1 2 3; do \
 		if [ $$attempt = 3 ]; then export PIP_CONSTRAINT=/dev/null; fi; \
-		if $(1) -m pip install --quiet --disable-pip-version-check $(2); then break; fi; \
+		if $(1) -m pip install -qq --disable-pip-version-check $(2); then break; fi; \
 		if [ $$attempt = 3 ]; then echo "error: pip could not install: $(3)" >&2; exit 1; fi; \
 		echo "pip install of $(3) failed, trying again ($$attempt of 2)" >&2; sleep $$((attempt * 5)); \
 	done
@@ -63,6 +63,7 @@ docs: $(VENV)/.demo-installed ## rewrite the generated pages of docs/
 	@$(VENV)/bin/python docs/generate.py
 
 venv: $(VENV)/.dev-installed ## only set up .venv for development
+	@:
 
 $(VENV)/bin/python:
 	@if [ -z "$(PYTHON)" ]; then \
