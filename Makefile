@@ -86,7 +86,8 @@ $(VENV)/.dev-installed: pyproject.toml $(VENV)/.demo-installed
 # An environment in which vLLM imports is taken as it is; rooflens goes in as a wheel, the way a user installs it.
 venv-vllm: $(VENV)/.dev-installed
 	@if ! $(VLLM_PYTHON) -c 'import vllm' >/dev/null 2>&1; then $(MAKE) --no-print-directory new-vllm; fi
-	@rm -rf build/wheel && $(VENV)/bin/hatchling build -t wheel -d build/wheel >/dev/null
+	@rm -rf build/wheel; said=$$($(VENV)/bin/hatchling build -t wheel -d build/wheel 2>&1) || \
+		{ echo "$$said" >&2; echo "error: the rooflens wheel does not build" >&2; exit 1; }
 	@$(call pip_install,$(VLLM_PYTHON),$(ENGINE_TOOLS),the test tools for vLLM)
 	@$(call pip_install,$(VLLM_PYTHON),--force-reinstall --no-deps build/wheel/*.whl,the rooflens wheel)
 
