@@ -8,8 +8,9 @@ Layout, little-endian, every offset said in the header::
     ...      slots of 128 bytes, one a step or event, addressed by (sequence - 1) % slot_count
     ...      arena for the length arrays; offsets grow without end, position = offset % arena_bytes
 
-A slot ends in a CRC-32 over itself and its payload, so a reader needs no lock and no store order. A u32 of
-0xFFFFFFFF is "not known". Within a payload the sections follow each other in the order of their bits.
+A slot and a payload each end in their CRC-32, so a reader needs no lock and no store order. A u32 of 0xFFFFFFFF is
+"not known". Within a payload the sections follow each other in the order of their bits. ``base`` says how many steps
+back the frame lies that a REPEAT or EDIT goes on from; events and dummy steps do not count.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ EXTRA_FIELDS: tuple[str, ...] = (
     "prefix_hit_external_tokens",
     "recomputed_tokens",
     "discarded_tokens",
+    "unprefilled_tokens",
     "finished_requests",
     "structured_rows",
     "lora_rows",

@@ -107,9 +107,7 @@ class RingWriter:
         sequence = self.sequence + 1
         offset = size = 0
         if payload:
-            offset, size = self._store(payload)
-            if not size:
-                payload = b""
+            offset, size = self._store(payload + crc32(payload).to_bytes(4, "little"))
         hot = (
             sequence, offset, submit_ns, output_ns, context_tokens,
             size, schedule_ns, update_ns, executor_ns, wait_ns, hook_ns, kv_blocks_used,
@@ -118,7 +116,7 @@ class RingWriter:
             body = HOT.pack(*hot) + cold
         except struct.error:
             body = HOT.pack(*_saturated(HOT_FIELDS, hot)) + cold
-        check = crc32(payload, crc32(body)) if payload else crc32(body)
+        check = crc32(body)
         at = SLOTS_OFFSET + (sequence - 1) % self._slot_count * SLOT_BYTES
         self._map[at : at + SLOT_BYTES] = body + check.to_bytes(4, "little")
         self.sequence = self._words[SEQUENCE_WORD] = sequence

@@ -1,0 +1,36 @@
+"""vLLM (V1, 0.9.2 and newer): loaded by vLLM itself through its plugin entry point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+DISABLE_VARIABLE = "ROOFLENS_DISABLE"
+PLUGIN_NAME = "rooflens"
+
+
+def disabled(environment: Mapping[str, str]) -> bool:
+    """Whether ROOFLENS_DISABLE says that the hook must stay out."""
+    return environment.get(DISABLE_VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
+
+
+def excluded(environment: Mapping[str, str]) -> bool:
+    """Whether VLLM_PLUGINS names plugins but not this one, so that vLLM will not load the hook."""
+    named = environment.get("VLLM_PLUGINS")
+    return named is not None and PLUGIN_NAME not in [name.strip() for name in named.split(",")]
+
+
+def register() -> None:
+    """Entry point ``vllm.general_plugins``: take hold of the engine, or leave it alone with one warning."""
+    if disabled(os.environ):
+        return
+    try:
+        from rooflens.adapters.vllm.install import install
+
+        install()
+    except Exception as error:  # nothing of ours may keep the engine from starting
+        import logging
+
+        logging.getLogger("vllm.rooflens").warning(
+            "rooflens does not record this engine: %s: %s", type(error).__name__, error
+        )

@@ -1,0 +1,111 @@
+"""EngineInfo from a vLLM configuration: facts only, no path, no name of a person or a request."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from rooflens.records import EngineInfo, KVGroup
+from rooflens.ring_folder import host_name
+
+# A config.json field is kept if its value is plain; these would name a place or a person.
+LEFT_OUT = ("path", "dir", "file", "url", "token_id", "_name_or_path", "auto_map", "id2label", "label2id", "user")
+MOST_LIST = 512  # a list per layer, not a table
+
+
+def _get(value: Any, *names: str) -> Any:
+    """The attribute at the end of a chain, None where it breaks off."""
+    for name in names:
+        value = getattr(value, name, None)
+        if value is None:
+            return None
+    return value
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The architecture part of a config: numbers, flags, short words and lists of them; None for anything else."""
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if isinstance(value, str):
+        return None if "/" in value or "\\" in value or len(value) > 64 else value
+    if isinstance(value, list | tuple) and len(value) <= MOST_LIST and depth < 4:
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, dict) and depth < 4:
+        kept = {str(k): plain(v, depth + 1) for k, v in value.items() if not any(word in str(k) for word in LEFT_OUT)}
+        return {k: v for k, v in kept.items() if v is not None}
+    return None
+
+
+def _word(value: Any) -> str | None:
+    return None if value is None else str(value).removeprefix("torch.").rsplit(".", 1)[-1]
+
+
+def _kv_groups(scheduler: Any) -> tuple[KVGroup, ...]:
+    groups: Iterable[Any] = _get(scheduler, "kv_cache_config", "kv_cache_groups") or ()
+    found = []
+    for group in groups:
+        spec = group.kv_cache_spec
+        kind = type(spec).__name__.removesuffix("Spec")
+        window = _get(spec, "sliding_window")
+        found.append(KVGroup(kind, len(group.layer_names), int(spec.block_size), window))
+    return tuple(found)
+
+
+def engine_version() -> str | None:
+    """vLLM's own word; its distribution may carry another name."""
+    try:
+        import vllm
+
+        return str(vllm.__version__)
+    except (ImportError, AttributeError):
+        return None
+
+
+def engine_info(scheduler: Any, instance: str) -> EngineInfo:
+    """What this vLLM says of itself; a field that this release does not have stays None."""
+    config = scheduler.vllm_config
+    model, cache, batch = config.model_config, config.cache_config, config.scheduler_config
+    parallel, speculative = config.parallel_config, _get(config, "speculative_config")
+    hf_config = _get(model, "hf_config")
+    served = _get(model, "served_model_name")
+    served = served[0] if isinstance(served, list) and served else served
+    graphs = _get(config, "compilation_config")
+    return EngineInfo(
+        instance=instance,
+        engine="vllm",
+        engine_version=engine_version(),
+        rank=int(_get(parallel, "data_parallel_rank") or 0),
+        host=host_name(),
+        pod=os.environ.get("POD_NAME") or os.environ.get("HOSTNAME") or None,
+        start_unix_s=time.time(),
+        runner=_get(model, "runner_type"),
+        model_name=os.path.basename(str(served).rstrip("/")) if served else None,
+        model_config=plain(hf_config.to_dict()) if hasattr(hf_config, "to_dict") else None,
+        weight_dtype=_word(_get(model, "dtype")),
+        quantization=_word(_get(model, "quantization")),
+        kv_dtype=_word(_get(cache, "cache_dtype")),
+        kv_groups=_kv_groups(scheduler),
+        kv_blocks=int(scheduler.kv_cache_manager.block_pool.num_gpu_blocks) - 1,
+        block_tokens=_get(scheduler, "block_size") or _get(cache, "block_size"),
+        max_sequences=_get(batch, "max_num_seqs"),
+        max_batched_tokens=_get(batch, "max_num_batched_tokens"),
+        max_context_tokens=_get(model, "max_model_len"),
+        graph_mode=_word(_get(graphs, "cudagraph_mode")),
+        graph_sizes=tuple(_get(graphs, "cudagraph_capture_sizes") or ())[:MOST_LIST],
+        attention_backend=os.environ.get("VLLM_ATTENTION_BACKEND")
+        or _word(_get(config, "attention_config", "backend")),
+        async_scheduling=_get(batch, "async_scheduling"),
+        concurrent_batches=_get(config, "max_concurrent_batches"),
+        prefix_caching=_get(cache, "enable_prefix_caching"),
+        chunked_prefill=_get(batch, "enable_chunked_prefill") or _get(batch, "chunked_prefill_enabled"),
+        tensor_parallel=int(_get(parallel, "tensor_parallel_size") or 1),
+        pipeline_parallel=int(_get(parallel, "pipeline_parallel_size") or 1),
+        data_parallel=int(_get(parallel, "data_parallel_size") or 1),
+        expert_parallel=bool(_get(parallel, "enable_expert_parallel")),
+        context_parallel=int(_get(parallel, "decode_context_parallel_size") or 1),
+        speculative_method=_word(_get(speculative, "method")),
+        speculative_tokens=_get(speculative, "num_speculative_tokens"),
+        device=_word(_get(config, "device_config", "device_type")),
+    )

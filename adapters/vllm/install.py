@@ -1,0 +1,62 @@
+"""Finds the classes of the installed vLLM, checks them, and puts the wrappers on."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from rooflens.adapters.vllm import patch, surface
+
+_installed = False
+
+
+def _class(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def vllm_classes() -> dict[str, Any]:
+    """The classes the hook reads or wraps, by name."""
+    sched = "vllm.v1.core.sched"
+    found = {name: _class(f"{sched}.output", name) for name in list(surface.FIELDS)[:3]}
+    found["ModelRunnerOutput"] = _class("vllm.v1.outputs", "ModelRunnerOutput")
+    found["Scheduler"] = _class(f"{sched}.scheduler", "Scheduler")
+    found["Executor"] = _class("vllm.v1.executor.abstract", "Executor")
+    return found
+
+
+def install() -> None:
+    """Wrap vLLM's classes, once a process; one warning and nothing else if they are not what the hook knows."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    classes = vllm_classes()
+    problems = surface.class_problems(classes, classes["Scheduler"])
+    if problems:
+        patch.warn_once("this vLLM has no " + ", ".join(problems) + "; upgrade rooflens")
+        return
+    patch.wrap_scheduler(classes["Scheduler"])
+    patch.wrap_construction(classes["Scheduler"])
+    patch.wrap_executor(classes["Executor"])
+    patch.wrap_core(_class("vllm.v1.engine.core", "EngineCore"))
+    _wrap_custom_schedulers(classes["Scheduler"])
+
+
+def _wrap_custom_schedulers(base: type) -> None:
+    """A scheduler_cls that does not derive from vLLM's own is met where the configuration resolves it."""
+    config = _class("vllm.config", "SchedulerConfig")
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_scheduler_cls(self: Any) -> Any:
+            chosen = original(self)
+            try:
+                if isinstance(chosen, type) and not issubclass(chosen, base):
+                    patch.wrap_construction(chosen)
+            except Exception as error:
+                patch.warn_once(f"{type(error).__name__}: {error}")
+            return chosen
+
+        return get_scheduler_cls
+
+    patch._wrap(config, "get_scheduler_cls", make)

@@ -1,0 +1,304 @@
+"""Where the hook takes hold of vLLM: wrappers that pass everything through and never raise."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rooflens.adapters.vllm import surface
+from rooflens.adapters.vllm.capture import Capture
+from rooflens.adapters.vllm.info import engine_info
+from rooflens.adapters.vllm.write import before_update
+from rooflens.ring_folder import create_ring, default_folder
+
+log = logging.getLogger("vllm.rooflens")  # under vllm, so that its handlers and format apply
+
+CAPTURE = "_rooflens_capture"
+WRAPPED = "_rooflens_wrapped"
+MOST_FAILURES = 16  # a hook that fails this often tells nothing true any more
+_captures: list[Capture] = []
+_warned = False
+
+
+def warn_once(message: str) -> None:
+    """The one warning that rooflens gives an engine."""
+    global _warned
+    if not _warned:
+        _warned = True
+        log.warning("rooflens does not record this engine: %s", message)
+
+
+def _stop_in_child() -> None:
+    for capture in _captures:
+        capture.off = True
+    _captures.clear()
+
+
+os.register_at_fork(after_in_child=_stop_in_child)
+
+
+def attach(scheduler: Any) -> Capture | None:
+    """Open a ring for a built scheduler; None, and one warning, if that cannot be."""
+    try:
+        problems = surface.instance_problems(scheduler)
+        if problems:
+            warn_once("this vLLM has no " + ", ".join(problems))
+            return None
+        rank = int(getattr(scheduler.vllm_config.parallel_config, "data_parallel_rank", 0) or 0)
+        ring, path = create_ring(default_folder(), rank)
+        ring.set_info(engine_info(scheduler, path.stem).to_json())
+        capture = Capture(scheduler, ring)
+    except Exception as error:  # the engine comes first
+        warn_once(f"{type(error).__name__}: {error}")
+        return None
+    setattr(scheduler, CAPTURE, capture)
+    _captures.append(capture)
+    log.info("rooflens records every step of this engine in %s", path)
+    return capture
+
+
+def detach(scheduler: Any) -> None:
+    """End the recording of a scheduler in order."""
+    capture = getattr(scheduler, CAPTURE, None)
+    if capture is not None:
+        capture.off = True
+        capture.ring.close()
+        setattr(scheduler, CAPTURE, None)
+        _captures.remove(capture)
+
+
+def _failed(capture: Capture, where: str) -> None:
+    capture.failures += 1
+    try:
+        capture.ring.count_failure()
+        if capture.failures == 1:
+            log.warning("rooflens failed in %s and goes on", where, exc_info=True)
+        if capture.failures >= MOST_FAILURES:
+            capture.off = True
+            capture.ring.event("hook_off", {"failures": capture.failures})
+            log.warning("rooflens failed %d times and switched itself off", capture.failures)
+    except Exception:
+        capture.off = True
+
+
+def _capture_of(scheduler: Any) -> Capture | None:
+    capture: Capture | None = getattr(scheduler, CAPTURE, None)
+    return None if capture is None or capture.off or capture.inside else capture
+
+
+def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(owner, name, None)
+    if original is None or hasattr(original, WRAPPED):  # inherited from a class that is wrapped already
+        return
+    wrapper = make(original)
+    functools.update_wrapper(wrapper, original)
+    setattr(wrapper, WRAPPED, True)
+    setattr(owner, name, wrapper)
+
+
+def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
+    def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
+        capture = _capture_of(self)
+        if capture is None:
+            return original(self, *args, **kwargs)
+        started_ns = time.monotonic_ns()
+        capture.inside = True
+        try:
+            output = original(self, *args, **kwargs)
+        finally:
+            capture.inside = False
+        try:
+            capture.scheduled(output, started_ns)
+        except Exception:
+            _failed(capture, "schedule")
+        return output
+
+    return schedule
+
+
+def _update(original: Callable[..., Any]) -> Callable[..., Any]:
+    def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any, *args: Any, **kw: Any) -> Any:
+        capture = _capture_of(self)
+        if capture is None:
+            return original(self, scheduler_output, model_runner_output, *args, **kw)
+        started_ns = time.monotonic_ns()
+        update = None
+        try:
+            update = before_update(capture, scheduler_output, model_runner_output, started_ns)
+        except Exception:
+            _failed(capture, "update")
+        capture.inside = True
+        try:
+            outputs = original(self, scheduler_output, model_runner_output, *args, **kw)
+        finally:
+            capture.inside = False
+        if update is not None:
+            try:
+                update.ended_ns = time.monotonic_ns()
+                update.outputs = outputs
+                capture.updated(update)
+            except Exception:
+                _failed(capture, "update")
+        return outputs
+
+    return update_from_output
+
+
+def _before(method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Tell the capture of a request before the scheduler acts on it; runs inside schedule and update too."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            capture: Capture | None = getattr(self, CAPTURE, None)
+            if capture is None or capture.off or capture.telling:  # a subclass that calls its base is told once
+                return original(self, request, *args, **kwargs)
+            try:
+                getattr(capture.requests, method)(request)
+            except Exception:
+                _failed(capture, method)
+            capture.telling = True
+            try:
+                return original(self, request, *args, **kwargs)
+            finally:
+                capture.telling = False
+
+        return wrapper
+
+    return make
+
+
+def _parked(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _handle_stopped_request(self: Any, request: Any) -> Any:
+        finished = original(self, request)
+        capture: Capture | None = getattr(self, CAPTURE, None)
+        if not finished and capture is not None and not capture.off:
+            try:
+                capture.requests.on_park(request)
+            except Exception:
+                _failed(capture, "on_park")
+        return finished
+
+    return _handle_stopped_request
+
+
+def wrap_scheduler(owner: type) -> None:
+    """Wrap the methods of a scheduler class in place, once."""
+    _wrap(owner, "schedule", _schedule)
+    _wrap(owner, "update_from_output", _update)
+    _wrap(owner, "_free_request", _before("on_end"))
+    _wrap(owner, "_preempt_request", _before("on_preempt"))
+    _wrap(owner, "_handle_stopped_request", _parked)
+
+
+def watch_inline_preemption(scheduler: Any, capture: Capture) -> None:
+    """Before vLLM 0.12 preemption is no method: what shows it is that a running request's blocks are freed."""
+    if hasattr(scheduler, "_preempt_request"):
+        return
+    blocks = scheduler.kv_cache_manager
+    original = blocks.free
+
+    def free(request: Any, *args: Any, **kwargs: Any) -> Any:
+        if not capture.off and getattr(request.status, "name", "") == "RUNNING":
+            try:
+                capture.requests.on_preempt(request)
+            except Exception:
+                _failed(capture, "on_preempt")
+        return original(request, *args, **kwargs)
+
+    blocks.free = free
+
+
+def wrap_construction(owner: type) -> None:
+    """Attach to every scheduler of this class or a class derived from it, once it is built."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if hasattr(self, CAPTURE):
+                return
+            setattr(self, CAPTURE, None)
+            try:
+                wrap_scheduler(type(self))
+                capture = attach(self)
+                if capture is not None:
+                    watch_inline_preemption(self, capture)
+            except Exception as error:
+                warn_once(f"{type(error).__name__}: {error}")
+
+        return __init__
+
+    _wrap(owner, "__init__", make)
+
+
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        started_ns = time.monotonic_ns()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            if _captures:
+                ended_ns = time.monotonic_ns()
+                pending = _captures[-1].requests.pending
+                if pending:
+                    step = pending[-1]
+                    step.executor_ns += ended_ns - started_ns
+                    step.last_return_ns = ended_ns
+
+    return wrapper
+
+
+def _dummy(original: Callable[..., Any]) -> Callable[..., Any]:
+    def execute_dummy_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        started_ns = time.monotonic_ns()
+        result = original(self, *args, **kwargs)
+        capture = _capture_of(getattr(self, "scheduler", None))
+        if capture is not None:
+            try:
+                capture.dummy(started_ns, time.monotonic_ns())
+            except Exception:
+                _failed(capture, "execute_dummy_batch")
+        return result
+
+    return execute_dummy_batch
+
+
+def _event(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            capture = _capture_of(getattr(self, "scheduler", None))
+            if capture is not None:
+                try:
+                    capture.ring.event(name)
+                except Exception:
+                    _failed(capture, name)
+            return result
+
+        return wrapper
+
+    return make
+
+
+def wrap_executor(owner: type) -> None:
+    """Time the calls of every executor that is built from now on."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            for name in surface.EXECUTOR_METHODS:
+                _wrap(type(self), name, _timed)
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    _wrap(owner, "__init__", make)
+
+
+def wrap_core(owner: type) -> None:
+    """Record data-parallel dummy steps and the events that change what a step costs."""
+    _wrap(owner, "execute_dummy_batch", _dummy)
+    for name in surface.CORE_EVENTS:
+        _wrap(owner, name, _event(name))

@@ -1,0 +1,216 @@
+"""Which requests are prefilling, were preempted or ended while in flight: what the scheduler's output does not say."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from rooflens.ring import UNKNOWN
+
+
+class Prefill:
+    """A request on its way through its prompt, or again through what a preemption threw away; in tokens.
+
+    ``target`` is how much was known of it when it was scheduled, ``high`` how much had been computed before.
+    """
+
+    __slots__ = ("computed", "first_pass", "high", "target")
+
+    def __init__(self, computed: int, target: int, high: int) -> None:
+        self.computed = computed
+        self.target = target
+        self.high = high
+        self.first_pass = high == 0
+
+
+class Row:
+    """One prefilling row of one step; ``last`` says that the prompt is complete after it."""
+
+    __slots__ = ("context", "last", "query", "recomputed", "request", "resumed")
+
+    def __init__(self, request: str, context: int, query: int, state: Prefill) -> None:
+        self.request = request
+        self.context = context
+        self.query = query
+        self.last = context + query >= state.target
+        self.recomputed = max(0, min(context + query, state.high) - context)
+        self.resumed = not state.first_pass
+
+
+class Pending:
+    """A step between schedule and update."""
+
+    __slots__ = (
+        "corrections", "discarded", "executor_ns", "extras", "last_return_ns", "output", "preempted", "rows",
+        "schedule_ns", "stale", "submit_ns",
+    )  # fmt: skip
+
+    def __init__(self, output: Any, submit_ns: int, schedule_ns: int) -> None:
+        self.output = output
+        self.submit_ns = submit_ns
+        self.schedule_ns = schedule_ns
+        self.executor_ns = self.last_return_ns = 0
+        self.preempted = 0
+        self.rows: list[Row] | None = None
+        self.extras: dict[str, int] | None = None
+        self.corrections: dict[str, int] | None = None
+        self.discarded: list[str] | None = None
+        self.stale: set[str] | None = None
+
+
+def external_hits(scheduler: Any, request: Any, hits: int) -> int | None:
+    """How many of the prompt tokens found at first schedule a KV connector brought; None if vLLM does not say."""
+    if not hits or getattr(scheduler, "connector", None) is None:
+        return 0
+    stats = getattr(request, "prefill_stats", None)
+    if stats is not None:
+        return max(0, hits - int(stats.num_local_cached_tokens))
+    external = getattr(request, "num_external_computed_tokens", None)
+    return None if external is None else min(hits, int(external))
+
+
+def drops_output(request: Any) -> bool:
+    """Whether vLLM will throw away an output in flight of this preempted request."""
+    if getattr(request, "drop_stale_output", False) and getattr(request, "num_stale_output_tokens", 0) > 0:
+        return True
+    return bool(getattr(request, "discard_latest_async_tokens", False))
+
+
+class Requests:
+    """Follows the few requests whose history matters; everything else stays in the scheduler."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self.prefilling: dict[str, Prefill] = {}
+        self.preempted: dict[str, int] = {}
+        self.sessions: dict[str, int] = {}
+        self.special: dict[str, frozenset[str]] = {}
+        self.pending: deque[Pending] = deque()
+        self.preempted_now = 0
+        self.unprefilled_tokens = 0
+        self.finished = 0
+
+    def _in_flight(self, request: str) -> Iterator[Pending]:
+        return (step for step in self.pending if request in step.output.num_scheduled_tokens)
+
+    def take(self, output: Any) -> Pending | None:
+        """The step that ``output`` belongs to, no longer pending; None if it was never seen."""
+        pending = self.pending
+        if pending and pending[0].output is output:
+            return pending.popleft()
+        for step in pending:
+            if step.output is output:
+                pending.remove(step)
+                return step
+        return None
+
+    def on_preempt(self, request: Any) -> None:
+        """Before the scheduler preempts: what was computed will be computed again."""
+        name = request.request_id
+        state = self.prefilling.pop(name, None)
+        self.preempted[name] = max(request.num_computed_tokens, state.high if state else 0)
+        self.preempted_now += 1
+        for step in self._in_flight(name):
+            step.stale = (step.stale or set()) | {name}
+
+    def on_end(self, request: Any) -> None:
+        """Before the scheduler frees a request that ended."""
+        name = request.request_id
+        lost = self._discard(name)
+        self.finished += 1
+        self.special.pop(name, None)
+        self.sessions.pop(name, None)
+        state = self.prefilling.pop(name, None)
+        high = self.preempted.pop(name, None)
+        if state is not None or high is not None:
+            done = max(state.computed - lost if state else 0, state.high if state else 0, high or 0)
+            self.unprefilled_tokens += max(0, request.num_prompt_tokens - done)
+
+    def on_park(self, request: Any) -> None:
+        """After a streaming-input request gave its answer and waits for more input."""
+        self._discard(request.request_id)
+        self.sessions[request.request_id] = int(request.num_computed_tokens)
+
+    def _discard(self, name: str) -> int:
+        lost = 0
+        for step in self._in_flight(name):
+            if step.stale and name in step.stale:
+                continue
+            step.discarded = [*(step.discarded or ()), name]
+            lost += step.output.num_scheduled_tokens[name]
+        return lost
+
+    def on_schedule(self, step: Pending, resumed: list[str]) -> None:
+        """Classify the rows of a step that are prefilling; ``resumed`` came back through the cached requests."""
+        output = step.output
+        requests = self._scheduler.requests
+        if output.scheduled_new_reqs:
+            step.extras = self._first_scheduled(output.scheduled_new_reqs)
+        cached = output.scheduled_cached_reqs
+        for name in resumed:
+            computed = cached.num_computed_tokens[cached.req_ids.index(name)]
+            self._admit(name, computed, requests[name].num_tokens)
+        if getattr(self._scheduler, "connector", None) is not None:
+            self._rolled_back(output)
+        scheduled = output.num_scheduled_tokens
+        rows: list[Row] = []
+        for name, state in self.prefilling.items():
+            query = scheduled.get(name)
+            if query is not None:
+                rows.append(Row(name, state.computed, query, state))
+                state.computed += query
+        for row in rows:
+            if row.last:
+                del self.prefilling[row.request]
+        step.rows = rows
+
+    def _admit(self, name: str, computed: int, known: int) -> None:
+        self.prefilling[name] = Prefill(computed, known, self.preempted.pop(name, 0))
+
+    def _rolled_back(self, output: Any) -> None:
+        """A KV transfer that failed takes back tokens that counted as computed: they are computed again."""
+        cached = output.scheduled_cached_reqs
+        drafts = output.scheduled_spec_decode_tokens
+        for name, seen in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+            state = self.prefilling.get(name)
+            if state is not None:
+                if seen < state.computed:
+                    state.high = max(state.high, state.computed)
+                    state.computed = seen
+            elif output.num_scheduled_tokens[name] > 1 + len(drafts.get(name, ())):
+                known = self._scheduler.requests[name].num_tokens
+                self.prefilling[name] = Prefill(seen, known, known - 1)
+
+    def _first_scheduled(self, new_requests: list[Any]) -> dict[str, int]:
+        extras = dict.fromkeys(("prompt_tokens", "new_requests"), 0)
+        local = external = 0
+        external_known = True
+        for new in new_requests:
+            name = new.req_id
+            request = self._scheduler.requests[name]
+            parked = self.sessions.pop(name, None)
+            if parked is not None:
+                extras["new_requests"] += 1
+                extras["prompt_tokens"] += request.num_tokens - new.num_computed_tokens
+            elif name not in self.preempted:
+                extras["new_requests"] += 1
+                extras["prompt_tokens"] += request.num_prompt_tokens
+                brought = external_hits(self._scheduler, request, new.num_computed_tokens)
+                external_known &= brought is not None
+                external += brought or 0
+                local += new.num_computed_tokens - (brought or 0)
+                self._note_special(name, request, new)
+            self._admit(name, new.num_computed_tokens, request.num_tokens)
+        extras["prefix_hit_local_tokens"] = local if external_known else UNKNOWN
+        extras["prefix_hit_external_tokens"] = external if external_known else UNKNOWN
+        return extras
+
+    def _note_special(self, name: str, request: Any, new: Any) -> None:
+        marks = {
+            "structured_rows": bool(getattr(request, "use_structured_output", False)),
+            "lora_rows": new.lora_request is not None,
+            "prompt_logprob_rows": getattr(new.sampling_params, "prompt_logprobs", None) is not None,
+        }
+        if any(marks.values()):
+            self.special[name] = frozenset(mark for mark, is_set in marks.items() if is_set)

@@ -1,0 +1,177 @@
+"""Frames back into lengths, and lengths into the sums that the roofline needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.collector.payload import Ints, Sections
+from rooflens.ring import EDIT, KEY, REPEAT
+
+KEPT_FRAMES = 16  # a frame goes on from one at most 15 steps back
+# The sums, in the order of the columns of ``sums``; all in tokens but the blocks.
+SUMS = ("causal_pairs", "prefill_pairs", "context_blocks", "max_context_tokens")
+
+
+@dataclass(slots=True)
+class Lengths:
+    """One step's rows: context before the step and tokens computed, shape (rows,); which rows prefill."""
+
+    contexts: Ints
+    queries: Ints
+    prefill_rows: Ints
+    after: Ints
+
+
+def plain_run(contexts: Ints, steps: int, block_tokens: int) -> Ints:
+    """SUMS of ``steps`` decode steps in a row, one token a row each, shape (steps, 4); no loop over steps or rows.
+
+    A row crosses into a new block when its context is a multiple of the block; the count of rows that do so in
+    step k depends only on the remainders of the first contexts.
+    """
+    rows = len(contexts)
+    index = np.arange(steps, dtype=np.int64)
+    sums = np.zeros((steps, len(SUMS)), dtype=np.int64)
+    if not rows:
+        return sums
+    sums[:, 0] = int(contexts.sum()) + rows * (index + 1)
+    remainders = np.bincount(contexts % block_tokens, minlength=block_tokens)
+    crossing = remainders[(-index) % block_tokens]
+    sums[:, 2] = int(blocks(contexts, block_tokens).sum()) + np.concatenate(([0], np.cumsum(crossing[:-1])))
+    sums[:, 3] = int(contexts.max()) + index
+    return sums
+
+
+def blocks(contexts: Ints, block_tokens: int) -> Ints:
+    """KV blocks that hold each context, rounded up."""
+    return -(-contexts // block_tokens)
+
+
+def sums_of(lengths: Lengths, block_tokens: int) -> tuple[int, int, int, int]:
+    """SUMS of one step. A query of q tokens after c has q*c + q*(q+1)/2 pairs under the causal mask."""
+    contexts, queries = lengths.contexts, lengths.queries
+    pairs = queries * contexts + queries * (queries + 1) // 2
+    prefill = int(pairs[lengths.prefill_rows].sum())
+    longest = int(contexts.max()) if len(contexts) else 0
+    return int(pairs.sum()), prefill, int(blocks(contexts, block_tokens).sum()), longest
+
+
+class LengthDecoder:
+    """Follows the frames of one ring; keeps what later frames may go on from."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self.block_tokens = max(1, block_tokens)
+        self.doubted = 0
+        self._history: dict[int, Ints] = {}
+        self._number = 0
+
+    def forget(self) -> None:
+        """Steps were lost: nothing before them can be gone on from."""
+        self._history.clear()
+
+    def decode(
+        self,
+        slots: NDArray[Any],
+        fresh: NDArray[np.bool_],
+        sections_of: Callable[[int], Sections | None],
+        visit: Callable[[int, Lengths], None] | None = None,
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """SUMS for each slot, shape (slots, 4), and a mask of the slots whose lengths are known.
+
+        ``slots`` are steps with rows in order; ``fresh[i]`` says that steps before i were lost; ``visit`` is
+        called with every step's own lengths (slow; for full reconstruction).
+        """
+        sums = np.zeros((len(slots), len(SUMS)), dtype=np.int64)
+        known = np.zeros(len(slots), dtype=bool)
+        plain = (slots["frame"] == REPEAT) & (slots["base"] == 1) & (slots["sections"] == 0) & ~fresh
+        edges = np.flatnonzero(np.diff(plain.astype(np.int8))) + 1
+        bounds = [0, *edges.tolist(), len(slots)] if len(slots) else [0]
+        for start, end in pairwise(bounds):
+            if plain[start] and visit is None:
+                self._run(slots, start, end, sums, known)
+                continue
+            for at in range(start, end):
+                if fresh[at]:
+                    self.forget()
+                self._single(slots, at, sections_of, sums, known, visit)
+        return sums, known
+
+    def _run(self, slots: NDArray[Any], start: int, end: int, sums: Ints, known: NDArray[np.bool_]) -> None:
+        contexts = self._history.get(self._number)
+        steps = end - start
+        self._number += steps
+        if contexts is None:
+            return
+        first, rows = int(slots["context_tokens"][start]), int(slots["requests"][start])
+        if rows != len(contexts) or first != int(contexts.sum()) or not _same(slots["requests"][start:end], rows):
+            self.doubted += 1
+            self.forget()
+            return
+        sums[start:end] = plain_run(contexts, steps, self.block_tokens)
+        known[start:end] = True
+        self._history = {self._number: contexts + steps}
+
+    def _single(
+        self,
+        slots: NDArray[Any],
+        at: int,
+        sections_of: Callable[[int], Sections | None],
+        sums: Ints,
+        known: NDArray[np.bool_],
+        visit: Callable[[int, Lengths], None] | None,
+    ) -> None:
+        self._number += 1
+        slot = slots[at]
+        sections = sections_of(at) if slot["sections"] else Sections()
+        lengths = self._lengths(slot, sections) if sections is not None else None
+        if lengths is not None and int(lengths.contexts.sum()) != int(slot["context_tokens"]):
+            self.doubted += 1
+            lengths = None
+        if lengths is None:
+            self.forget()
+            return
+        sums[at] = sums_of(lengths, self.block_tokens)
+        known[at] = True
+        self._history[self._number] = lengths.after
+        self._history.pop(self._number - KEPT_FRAMES, None)
+        if visit is not None:
+            visit(at, lengths)
+
+    def _lengths(self, slot: Any, sections: Sections) -> Lengths | None:
+        rows, frame = int(slot["requests"]), int(slot["frame"])
+        if frame == KEY:
+            contexts = sections.lengths
+        elif frame in (REPEAT, EDIT):
+            contexts = self._history.get(self._number - int(slot["base"]))
+            if contexts is not None and sections.removed is not None:
+                if sections.removed.size and int(sections.removed.max()) >= len(contexts):
+                    return None
+                contexts = np.delete(contexts, sections.removed)
+            if contexts is not None and sections.appended is not None:
+                contexts = np.concatenate((contexts, sections.appended))
+        else:
+            return None
+        if contexts is None or len(contexts) != rows:
+            return None
+        queries = np.ones(rows, dtype=np.int64)
+        if sections.drafts is not None:
+            queries += sections.drafts
+        prefill = np.empty(0, dtype=np.int64)
+        if sections.prefill_rows is not None and sections.prefill_queries is not None:
+            prefill = sections.prefill_rows
+            if prefill.size and int(prefill.max()) >= rows:
+                return None
+            queries[prefill] = sections.prefill_queries
+        after = contexts + queries
+        if sections.rejected is not None:
+            after = after - sections.rejected
+        return Lengths(contexts, queries, prefill, after)
+
+
+def _same(column: NDArray[Any], value: int) -> bool:
+    return bool((column == value).all())

@@ -1,0 +1,180 @@
+"""An open ring file: header, engine info, and the slots that are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.records import EngineInfo, RooflensError
+from rooflens.ring import (
+    INFO_BYTES,
+    INFO_HEAD,
+    INFO_OFFSET,
+    OWN_RINGS,
+    STAMP,
+    STAMP_OFFSET,
+    STAMPS,
+    STATE,
+    STATE_MORE,
+    STATE_OFFSET,
+    RingHeader,
+    is_live,
+    parse_header,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RingState:
+    """The writer's own counts; ``arena_head`` in bytes, ``closed`` if the engine ended the ring in order."""
+
+    sequence: int
+    arena_head: int
+    closed: bool
+    hook_failures: int
+    dropped_payloads: int
+    info_area: int
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A step that was scheduled and whose output has not been seen; submit in seconds of the engine's clock."""
+
+    ordinal: int
+    submit_monotonic_s: float
+    tokens: int
+    requests: int
+
+
+def slot_dtype(header: RingHeader) -> np.dtype[Any]:
+    """The slots as the ring itself describes them; fields that this version does not know are skipped."""
+    names, formats, offsets = zip(*[(n, f"<{kind}", o) for n, kind, o in header.slot_layout], strict=True)
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": header.slot_bytes})
+
+
+class RingFile:
+    """A ring opened for reading; safe beside a live writer, and after one that was killed."""
+
+    def __init__(self, path: Path) -> None:
+        """Open and check ``path``; RooflensError in one line if it is no ring that can be trusted and read."""
+        self.path = path
+        self._borrowed = False
+        self._fd = self._open(path)
+        try:
+            self.header = parse_header(os.pread(self._fd, INFO_OFFSET, 0), str(path))
+            if os.fstat(self._fd).st_size < self.header.file_bytes:
+                raise RooflensError(f"{path} is truncated: the rest of the ring is missing")
+        except (ValueError, KeyError, struct.error) as error:
+            self.close()
+            raise RooflensError(f"{path} has a damaged header: {error}") from None
+        except RooflensError:
+            self.close()
+            raise
+        self.dtype = slot_dtype(self.header)
+
+    def _open(self, path: Path) -> int:
+        try:
+            status = os.lstat(path)
+            own = OWN_RINGS.get((status.st_dev, status.st_ino))
+            if own is not None:  # closing a second descriptor would drop this process's own lock
+                self._borrowed = True
+                return own
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            why = "is a symbolic link" if error.errno == errno.ELOOP else os.strerror(error.errno or 0).lower()
+            raise RooflensError(f"{path}: {why}") from None
+        status = os.fstat(descriptor)
+        setgid = bool(os.stat(path.parent).st_mode & stat.S_ISGID)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise RooflensError(f"{path} is not a file")
+        if os.geteuid() != 0 and status.st_uid not in (os.geteuid(), 0) and not setgid:
+            os.close(descriptor)
+            raise RooflensError(f"{path} belongs to user {status.st_uid}: read it as that user or as root")
+        return descriptor
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if not self._borrowed and self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+        self._fd = -1
+
+    def live(self) -> bool:
+        """Whether the writer still holds the ring."""
+        return is_live(self._fd)
+
+    def state(self) -> RingState:
+        """The writer's counts at this moment."""
+        raw = os.pread(self._fd, STATE.size + STATE_MORE.size, STATE_OFFSET)
+        sequence, head = STATE.unpack_from(raw)
+        closed, failures, dropped, area = STATE_MORE.unpack_from(raw, STATE.size)
+        return RingState(sequence, head, bool(closed), failures, dropped, area)
+
+    def info(self) -> EngineInfo | None:
+        """The engine's facts; None if none were written or they are torn."""
+        for area in (self.state().info_area, 1 - self.state().info_area):
+            raw = os.pread(self._fd, INFO_BYTES, INFO_OFFSET + area * INFO_BYTES)
+            size, check = INFO_HEAD.unpack_from(raw)
+            text = raw[INFO_HEAD.size : INFO_HEAD.size + size]
+            if size and crc32(text) == check:
+                with contextlib.suppress(ValueError, TypeError, RooflensError):
+                    return EngineInfo.from_json(json.loads(text))
+        return None
+
+    def in_flight(self) -> list[InFlight]:
+        """Stamped steps, newest first; the caller knows from the committed count which are still open."""
+        raw = os.pread(self._fd, STAMP.size * STAMPS, STAMP_OFFSET)
+        stamps = [STAMP.unpack_from(raw, index * STAMP.size) for index in range(STAMPS)]
+        seen = [InFlight(o, ns / 1e9, tokens, requests) for o, ns, requests, tokens in stamps if o]
+        return sorted(seen, key=lambda stamp: -stamp.ordinal)
+
+    def slots(self, after: int) -> tuple[NDArray[Any], int, int]:
+        """The whole slots with a sequence above ``after``, in order; how many were lost, how many torn.
+
+        Lost ones were overwritten before this call; torn ones fail their check sum.
+        """
+        last = self.state().sequence
+        first = max(after + 1, last - self.header.slot_count + 1)
+        if last < first:
+            return np.empty(0, self.dtype), max(0, last - after), 0
+        raw = self._read_slots(first, last)
+        slots = np.frombuffer(raw, self.dtype)
+        wanted = np.arange(first, last + 1, dtype=np.uint64)
+        body = self.header.slot_bytes - 4
+        view = memoryview(raw)
+        starts = range(0, len(raw), self.header.slot_bytes)
+        checks = np.fromiter((crc32(view[at : at + body]) for at in starts), np.uint32, len(slots))
+        whole = checks == slots["crc"]
+        current = slots["sequence"] == wanted
+        newer = whole & ~current  # the writer has come round while we read
+        good = whole & current
+        lost = first - after - 1 + int(newer.sum())
+        torn = len(slots) - int(good.sum()) - int(newer.sum())
+        return (slots if good.all() else slots[good]), lost, torn
+
+    def _read_slots(self, first: int, last: int) -> bytes:
+        size, count, base = self.header.slot_bytes, self.header.slot_count, self.header.slots_offset
+        start, end = (first - 1) % count, (last - 1) % count
+        if start <= end:
+            return os.pread(self._fd, (end - start + 1) * size, base + start * size)
+        head = os.pread(self._fd, (count - start) * size, base + start * size)
+        return head + os.pread(self._fd, (end + 1) * size, base)
+
+    def payload(self, offset: int, size: int) -> bytes | None:
+        """The payload of a slot; None if it was overwritten or is torn."""
+        arena = self.header.arena_bytes
+        if not 4 < size <= arena or offset + arena < self.state().arena_head:
+            return None
+        raw = os.pread(self._fd, size, self.header.arena_offset + offset % arena)
+        return raw[:-4] if crc32(raw[:-4]) == int.from_bytes(raw[-4:], "little") else None

@@ -1,0 +1,201 @@
+"""A ring as a Source: slots into a StepTable, live or after the engine's death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.collector.lengths import SUMS, LengthDecoder, Lengths
+from rooflens.collector.payload import Sections, parse
+from rooflens.collector.ring_file import RingFile
+from rooflens.protocols import Batch
+from rooflens.records import RingEvent, StepKind, StepTable
+from rooflens.ring import EVENT, EXTRA_FIELDS, UNKNOWN
+
+DEFAULT_BLOCK_TOKENS = 16
+CLOCK_JUMP_S = 1.0  # wall clocks are slewed by less between two anchors; more is a step or a suspend
+_COPIED = (
+    "sequence", "kind", "requests", "prefill_requests", "query_tokens", "prefill_tokens", "generated_tokens",
+    "context_tokens", "running", "waiting", "deferred", "preempted", "graph_mode",
+)  # fmt: skip
+_MAYBE = ("kv_blocks_used", "kv_blocks_cached", "padded_tokens")
+_DURATIONS = {"schedule_s": "schedule_ns", "update_s": "update_ns", "hook_s": "hook_ns"}
+_MAYBE_DURATIONS = {"executor_s": "executor_ns", "wait_s": "wait_ns"}
+_AGES = {"oldest_wait_s": "oldest_wait_us", "summed_wait_s": "summed_wait_us"}
+
+
+class RingSource:
+    """Reads one ring from where it left off; see protocols.Source."""
+
+    def __init__(self, path: Path, after: int = 0) -> None:
+        """Open ``path``; steps up to sequence ``after`` are passed over. RooflensError if it is no readable ring."""
+        self.file = RingFile(path)
+        self.info = self.file.info()
+        self._after = after
+        self._last_output_s: float | None = None
+        self._decoder = LengthDecoder((self.info.block_tokens if self.info else None) or DEFAULT_BLOCK_TOKENS)
+        self._anchors: list[tuple[float, float]] = [
+            (self.file.header.created_monotonic_ns / 1e9, self.file.header.created_unix_ns / 1e9)
+        ]
+
+    @property
+    def doubted_frames(self) -> int:
+        """Frames whose lengths did not add up to the sum in their slot; their lengths are not given."""
+        return self._decoder.doubted
+
+    def close(self) -> None:
+        """Let go of the ring."""
+        self.file.close()
+
+    def read(self, visit: Callable[[int, Lengths], None] | None = None) -> Batch:
+        """All steps since the last call, in order; ``visit`` gets every step's own lengths by row of the table."""
+        first = self._after + 1
+        slots, lost, torn = self.file.slots(self._after)
+        if len(slots):
+            self._after = int(slots["sequence"][-1])
+        events, jumps = [], []
+        cache: dict[int, Sections | None] = {}
+        for at in np.flatnonzero(slots["sections"]).tolist():
+            sections = cache[at] = self._sections(slots[at])
+            if sections is None:
+                continue
+            if sections.anchor is not None:
+                jumps += self._anchor(int(slots["sequence"][at]), sections.anchor)
+            if sections.detail is not None and slots["frame"][at] == EVENT:
+                detail = dict(sections.detail)
+                name = str(detail.pop("event", "unknown"))
+                if name == "info_changed":
+                    self.info = self.file.info() or self.info
+                events.append(RingEvent(int(slots["sequence"][at]), float(slots["output_ns"][at]) / 1e9, name, detail))
+        is_step = slots["frame"] != EVENT
+        rows = np.flatnonzero(is_step)
+        steps = slots[rows]
+        after_gap = self._after_gap(slots["sequence"], first)[rows] if len(rows) else np.empty(0, bool)
+        row_of = np.cumsum(is_step) - 1
+        by_row = {int(row_of[at]): found for at, found in cache.items() if is_step[at]}
+        table = self._table(steps, after_gap, by_row, visit)
+        return Batch(self.info, table, tuple(sorted((*events, *jumps), key=lambda e: e.sequence)), lost, torn)
+
+    def _sections(self, slot: Any) -> Sections | None:
+        raw = self.file.payload(int(slot["arena_offset"]), int(slot["arena_bytes"]))
+        if raw is None:
+            return None
+        return parse(raw, int(slot["sections"]), int(slot["requests"]), self.file.header.extras)
+
+    def _anchor(self, sequence: int, anchor: tuple[int, int]) -> list[RingEvent]:
+        unix_s, monotonic_s = anchor[0] / 1e9, anchor[1] / 1e9
+        offset, before = unix_s - monotonic_s, self._anchors[-1][1] - self._anchors[-1][0]
+        self._anchors.append((monotonic_s, unix_s))
+        if abs(offset - before) < CLOCK_JUMP_S:
+            return []
+        return [RingEvent(sequence, monotonic_s, "clock_jump", {"jump_s": round(offset - before, 6)})]
+
+    @staticmethod
+    def _after_gap(sequence: NDArray[Any], first: int) -> NDArray[np.bool_]:
+        previous = np.concatenate(([first - 1], sequence[:-1].astype(np.int64)))
+        gap: NDArray[np.bool_] = sequence.astype(np.int64) != previous + 1
+        return gap
+
+    def _table(
+        self,
+        slots: NDArray[Any],
+        after_gap: NDArray[np.bool_],
+        sections: dict[int, Sections | None],
+        visit: Callable[[int, Lengths], None] | None,
+    ) -> StepTable:
+        columns: dict[str, NDArray[Any]] = {name: slots[name].astype(np.int64) for name in _COPIED}
+        known: dict[str, NDArray[np.bool_]] = {}
+        for name in _MAYBE:
+            known[name] = slots[name] != UNKNOWN
+            columns[name] = slots[name].astype(np.int64)
+        for name, raw in _DURATIONS.items():
+            columns[name] = slots[raw] / 1e9
+        for name, raw in _MAYBE_DURATIONS.items():
+            known[name] = slots[raw] != UNKNOWN
+            columns[name] = slots[raw] / 1e9
+        self._times(slots, after_gap, columns, known)
+        self._extras(slots, sections, columns, known)
+        columns["sampled_rows"] = columns["requests"] + slots["drafted_tokens"].astype(np.int64)
+        self._lengths(slots, after_gap, sections, columns, known, visit)
+        columns["resolution_steps"] = np.ones(len(slots), dtype=np.int64)
+        return StepTable(columns, {name: mask for name, mask in known.items() if not mask.all()})
+
+    def _times(
+        self,
+        slots: NDArray[Any],
+        after_gap: NDArray[np.bool_],
+        columns: dict[str, NDArray[Any]],
+        known: dict[str, NDArray[np.bool_]],
+    ) -> None:
+        submit, output = slots["submit_ns"] / 1e9, slots["output_ns"] / 1e9
+        before = [] if not len(output) else [submit[0] if self._last_output_s is None else self._last_output_s]
+        previous = np.concatenate((before, output[:-1]))
+        columns["submit_monotonic_s"], columns["output_monotonic_s"] = submit, output
+        columns["observed_s"] = output - np.maximum(previous, submit)
+        # After a gap the step before is not known, and with it when this one could begin.
+        known["observed_s"] = ~after_gap
+        if len(output):
+            self._last_output_s = float(output[-1])
+        anchors = np.array(self._anchors)
+        order = np.argsort(anchors[:, 0], kind="stable")
+        nearest = np.clip(np.searchsorted(anchors[order, 0], output, side="right") - 1, 0, None)
+        columns["unix_s"] = output + (anchors[order, 1] - anchors[order, 0])[nearest]
+
+    def _extras(
+        self,
+        slots: NDArray[Any],
+        sections: dict[int, Sections | None],
+        columns: dict[str, NDArray[Any]],
+        known: dict[str, NDArray[np.bool_]],
+    ) -> None:
+        values = {name: np.zeros(len(slots), dtype=np.int64) for name in EXTRA_FIELDS}
+        lost = np.zeros(len(slots), dtype=bool)
+        aged = np.zeros(len(slots), dtype=bool)
+        for at, found in sections.items():
+            if found is None:
+                lost[at] = True
+            elif found.extras:
+                aged[at] = True
+                for name, column in values.items():
+                    column[at] = found.extras.get(name, 0)
+        for name, column in values.items():
+            if not name.endswith("_us"):
+                columns[name] = column
+                known[name] = ~lost & (column != UNKNOWN)
+        for name, raw in _AGES.items():
+            nothing_waits = slots["waiting"] == 0
+            columns[name] = np.where(nothing_waits, 0, values[raw]) / 1e6
+            known[name] = nothing_waits | (aged & (values[raw] != UNKNOWN))
+        invalid = columns["invalid_draft_tokens"]
+        columns["drafted_tokens"] = slots["drafted_tokens"] - invalid
+        columns["rejected_tokens"] = slots["rejected_tokens"] - invalid
+        columns["accepted_tokens"] = columns["drafted_tokens"] - columns["rejected_tokens"]
+
+    def _lengths(
+        self,
+        slots: NDArray[Any],
+        after_gap: NDArray[np.bool_],
+        sections: dict[int, Sections | None],
+        columns: dict[str, NDArray[Any]],
+        known: dict[str, NDArray[np.bool_]],
+        visit: Callable[[int, Lengths], None] | None,
+    ) -> None:
+        real = np.flatnonzero(slots["kind"] != StepKind.DUMMY)
+        fresh = np.zeros(len(slots), dtype=bool)
+        # A gap before a dummy step is a gap before the next real one too.
+        next_real = np.searchsorted(real, np.flatnonzero(after_gap))
+        fresh[real[next_real[next_real < len(real)]]] = True
+        seen = (lambda at, lengths: visit(int(real[at]), lengths)) if visit is not None else None
+        sums, good = self._decoder.decode(slots[real], fresh[real], lambda at: sections.get(int(real[at])), seen)
+        if (next_real == len(real)).any():
+            self._decoder.forget()
+        whole = np.ones(len(slots), dtype=bool)
+        whole[real] = good
+        for index, name in enumerate(SUMS):
+            columns[name] = np.zeros(len(slots), dtype=np.int64)
+            columns[name][real] = sums[:, index]
+            known[name] = whole
