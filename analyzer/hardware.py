@@ -1,0 +1,132 @@
+"""Devices: one TOML file each, found by id, by the name NVML gives, or by the path of a user's own file."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from rooflens.model_records import HardwareSpec
+from rooflens.records import RooflensError
+
+EXAMPLE = "h100-sxm5-80"
+
+
+@cache
+def known_hardware() -> Mapping[str, HardwareSpec]:
+    """Every shipped device by id, sorted."""
+    folder = files("rooflens.analyzer") / "data" / "hardware"
+    rows = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    specs = [_read(f, f.name) for f in rows]
+    return {spec.id: spec for spec in specs}
+
+
+def find_hardware(name: str) -> HardwareSpec:
+    """The device called ``name``: an id, a product name exactly as NVML spells it, or the path of a TOML file.
+
+    Raises RooflensError in one line for an unknown device. There is no nearest match: "NVIDIA H200 NVL" and a
+    MIG slice of an H200 are other devices than "NVIDIA H200", and a wrong roof is worse than none.
+    """
+    wanted = name.strip().casefold()
+    known = known_hardware()
+    for spec in known.values():
+        if wanted == spec.id or wanted in (n.casefold() for n in spec.nvml_names):
+            return spec
+    if wanted.endswith(".toml"):
+        return _read(Path(name), name)
+    raise RooflensError(
+        f"unknown hardware {name[:60]!r}; known: {', '.join(known)}, this-cpu; for another device give the path of "
+        f"a TOML written like analyzer/data/hardware/{EXAMPLE}.toml"
+    )
+
+
+def fastest(spec: HardwareSpec, formats: tuple[str, ...]) -> str:
+    """Which of ``formats`` this device multiplies fastest; RooflensError if it states a rate for none of them.
+
+    Several formats stand for kernels that a serving engine may choose among (fp8 weights run on fp8 units, or
+    are widened to bf16 where there are none), and a lower bound takes the fastest.
+    """
+    able = [f for f in formats if f in spec.ceiling_flops_per_s]
+    if not able:
+        raise RooflensError(
+            f"{spec.id} states no rate for {' or '.join(formats)}; it knows {', '.join(spec.ceiling_flops_per_s)}: "
+            f"choose other --weights or --kv"
+        )
+    return max(able, key=lambda f: spec.ceiling_flops_per_s[f])
+
+
+def _read(file: Traversable | Path, shown: str) -> HardwareSpec:
+    """The device in one TOML file; every fault of the file is one line naming it."""
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RooflensError(f"{shown}: cannot be read as a hardware TOML: {str(error).splitlines()[0]}") from error
+    try:
+        return _spec(data)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RooflensError(f"{shown}: not a hardware TOML: {what}") from error
+
+
+def _spec(data: Mapping[str, Any]) -> HardwareSpec:
+    """Build the record; the ceiling is arithmetic on the file's facts, not a fact of its own."""
+    peak = _rates(data["peak_flops_per_s"], "peak_flops_per_s")
+    announced = _rates(data.get("announced_flops_per_s", {}), "announced_flops_per_s")
+    scale = _clock_scale(data.get("clock"), peak)
+    ceiling = {f: max(rate * scale, announced.get(f, 0.0)) for f, rate in peak.items()}
+    link = data.get("link", {})
+    bandwidth = link.get("bandwidth_per_direction_bytes_per_s")
+    return HardwareSpec(
+        id=_text(data["id"], "id"),
+        name=_text(data["name"], "name"),
+        vendor=_text(data["vendor"], "vendor"),
+        memory_bytes=int(_positive(data["memory_bytes"], "memory_bytes")),
+        memory_bandwidth_bytes_per_s=_positive(data["memory_bandwidth_bytes_per_s"], "memory_bandwidth_bytes_per_s"),
+        peak_flops_per_s=peak,
+        ceiling_flops_per_s=ceiling,
+        announced_flops_per_s=announced,
+        cache_bytes=int(_positive(data["cache_bytes"], "cache_bytes")) if "cache_bytes" in data else None,
+        link_bandwidth_bytes_per_s=None if bandwidth is None else _positive(bandwidth, "link bandwidth"),
+        link_kind=link.get("kind"),
+        link_reduces=bool(link.get("reduces_in_network", False)),
+        nvml_names=tuple(_text(n, "nvml_names") for n in data.get("nvml_names", ())),
+        source=_text(data["source"]["title"], "source.title"),
+        flags=tuple(_text(f, "flags") for f in data.get("flags", ())),
+    )
+
+
+def _clock_scale(clock: Mapping[str, Any] | None, peak: Mapping[str, float]) -> float:
+    """How far the part can exceed its printed peaks: units x flop per clock x highest clock over the printed bf16.
+
+    The datasheet's rate of an H100 holds at 1830 MHz while the part boosts to 1980 MHz, so a fast kernel would
+    show MFU above 1 and a step below its floor if the printed peak were taken for the roof. Never below 1.
+    """
+    if clock is None:
+        return 1.0
+    rate = (
+        _positive(clock["sm_count"], "sm_count")
+        * _positive(clock["flop_per_clock_per_sm_bf16"], "flop_per_clock_per_sm_bf16")
+        * _positive(clock["max_clock_hz"], "max_clock_hz")
+    )
+    return max(1.0, rate / peak["bf16"])
+
+
+def _rates(table: Mapping[str, Any], name: str) -> dict[str, float]:
+    return {str(fmt): _positive(rate, f"{name}.{fmt}") for fmt, rate in table.items()}
+
+
+def _positive(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number")
+    return float(value)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be text")
+    return value

@@ -1,0 +1,131 @@
+"""The vocabulary of the roofline: a device, a model, the bounds of steps; frozen, SI units, None for not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Bound(IntEnum):
+    """Which resource sets the floor of a step; a tie goes to the earlier one."""
+
+    MEMORY = 0
+    COMPUTE = 1
+    LINK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareSpec:
+    """One device, as its documents (``origin`` 'datasheet') or a measurement (``origin`` 'measured') give it.
+
+    Rates are dense and keyed by number format (bf16, fp8, nvfp4, fp32, ...). ``peak_flops_per_s`` is what the
+    datasheet prints and what MFU is said of; ``ceiling_flops_per_s`` is what no step can exceed: the peak at the
+    highest clock, or an announced rate where that is higher; ``announced_flops_per_s`` holds such announced,
+    not dense, rates. ``link_bandwidth_bytes_per_s`` is one device's, one direction, None without a link;
+    ``link_reduces`` says that the switch can add (an all-reduce then moves each byte once).
+    ``cache_bytes`` is the last cache before memory. ``read_curve`` holds measured (bytes, bytes/s) pairs.
+    """
+
+    id: str
+    name: str
+    vendor: str
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    peak_flops_per_s: Mapping[str, float]
+    ceiling_flops_per_s: Mapping[str, float]
+    announced_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    cache_bytes: int | None = None
+    link_bandwidth_bytes_per_s: float | None = None
+    link_kind: str | None = None
+    link_reduces: bool = False
+    nvml_names: tuple[str, ...] = ()
+    read_curve: tuple[tuple[int, float], ...] = ()
+    origin: str = "datasheet"
+    source: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """``count`` equal decoder layers: widths are numbers of elements, heads are counts.
+
+    ``gated`` is whether the MLP multiplies two input projections (three matrices) or has one (two matrices).
+    """
+
+    count: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    gated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelArch:
+    """What a token costs, as far as the architecture decides it.
+
+    ``layers`` are runs of equal layers. ``tied_head`` is whether the language-model head reads the embedding's
+    matrix. ``weight_format`` and ``kv_format`` are the formats that the model's own files state, None where
+    they state none; ``activation_format`` is what activations and unquantised tensors use.
+    Norm weights, biases and learned positions (together below 0.1 %) are left out: a floor stays a floor.
+    """
+
+    name: str
+    hidden_size: int
+    vocab_size: int
+    tied_head: bool
+    layers: tuple[LayerSpec, ...]
+    activation_format: str = "bf16"
+    weight_format: str | None = None
+    kv_format: str | None = None
+    max_context_tokens: int | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepAnalysis:
+    """The bounds of each step beside what was observed; every column has the shape (steps,).
+
+    Read a row of a bound only where ``modelled`` is True, of ``mbu`` and ``mfu`` only where ``compared`` is
+    True as well; elsewhere a float is NaN and means nothing. Times are seconds. Bytes and flops are summed over
+    the tensor-parallel devices of the engine.
+
+    ``floor_s`` is the strict lower bound, and ``bound`` the Bound that sets it; ``memory_s``, ``compute_s`` and
+    ``link_floor_s`` are its three sides. ``serial_floor_s`` is the sum over dependent operators of the larger of
+    their memory and compute time, for attribution; ``link_s`` stands beside it. ``group_s`` splits
+    serial_floor_s + link_s by operator group, ``group_bytes`` and ``group_flops`` the work. ``mbu`` is
+    memory_s / observed_s, ``mfu`` the time the flops take at the datasheet's peak / observed_s, both as ratios.
+    ``below_floor`` marks a step that was observed faster than possible: the measurement or the model is wrong,
+    never a good step.
+    """
+
+    hardware: str
+    model: str
+    tensor_parallel: int
+    modelled: NDArray[np.bool_]
+    compared: NDArray[np.bool_]
+    below_floor: NDArray[np.bool_]
+    bound: NDArray[Any]
+    floor_s: NDArray[Any]
+    memory_s: NDArray[Any]
+    compute_s: NDArray[Any]
+    link_floor_s: NDArray[Any]
+    serial_floor_s: NDArray[Any]
+    link_s: NDArray[Any]
+    observed_s: NDArray[Any]
+    weight_bytes: NDArray[Any]
+    kv_read_bytes: NDArray[Any]
+    kv_write_bytes: NDArray[Any]
+    flops: NDArray[Any]
+    mbu: NDArray[Any]
+    mfu: NDArray[Any]
+    group_s: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    group_bytes: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    group_flops: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
