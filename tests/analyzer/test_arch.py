@@ -1,0 +1,259 @@
+"""The parser: what fields mean, what is refused, and that nothing but a ModelArch or one clear line comes out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rooflens.analyzer.arch import arch_from_config, find_model, known_models
+from rooflens.analyzer.config_fields import SIZES
+from rooflens.analyzer.operators import resident_bytes, works
+from rooflens.analyzer.precision import choose_precision, precision_of
+from rooflens.model_records import LayerSpec, ModelArch
+from rooflens.records import EngineInfo, RooflensError
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "hidden_act": "silu",
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "max_position_embeddings": 131072,
+}  # fmt: skip
+OPT = {
+    "model_type": "opt", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40,
+    "ffn_dim": 20480, "vocab_size": 50272, "activation_function": "relu", "torch_dtype": "float16",
+    "max_position_embeddings": 2048, "word_embed_proj_dim": 5120,
+}  # fmt: skip
+GPT2 = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None, "vocab_size": 50257, "activation_function": "gelu_new"}
+FALCON = {
+    "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "num_kv_heads": 71, "multi_query": True,
+    "new_decoder_architecture": False, "parallel_attn": True, "vocab_size": 65024, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def parameters(arch: ModelArch) -> float:
+    """Elements of all modelled matrices: at two bytes each, half of the resident bytes."""
+    return resident_bytes(works(arch, choose_precision(arch, "bf16"))) / 2
+
+
+def test_llama() -> None:
+    arch = arch_from_config(LLAMA, "llama")
+    assert arch.layers == (LayerSpec(32, 32, 8, 128, 14336, gated=True),)
+    assert (arch.tied_head, arch.activation_format, arch.max_context_tokens) == (False, "bf16", 131072)
+    # Untied 2 x 128256 x 4096, and a layer of 4096 x (4096 + 2 x 1024) + 4096 x 4096 + 3 x 4096 x 14336.
+    assert parameters(arch) == 8_029_995_008
+
+
+def test_plain_mlp_has_two_matrices_and_the_head_is_tied_by_default() -> None:
+    arch = arch_from_config(OPT, "opt-13b")
+    assert arch.layers == (LayerSpec(40, 40, 40, 128, 20480, gated=False),)
+    assert (arch.tied_head, arch.activation_format) == (True, "fp16")
+    assert parameters(arch) == 12_840_304_640  # published: 12.85e9 with learned positions and biases
+
+
+def test_gpt2_names_and_defaults() -> None:
+    assert arch_from_config(GPT2).layers == (LayerSpec(12, 12, 12, 64, 3072, gated=False),)
+
+
+def test_multi_query_overrides_falcons_meaningless_kv_heads() -> None:
+    assert arch_from_config(FALCON).layers == (LayerSpec(32, 71, 1, 64, 18176, gated=False),)
+
+
+def test_falcons_new_decoder_uses_its_kv_heads() -> None:
+    config = {**FALCON, "hidden_size": 14848, "num_attention_heads": 232, "num_kv_heads": 8, "new_decoder_architecture": True}
+    assert arch_from_config(config).layers[0].kv_heads == 8
+
+
+def test_explicit_head_dim_wins_over_hidden_by_heads() -> None:
+    config = {**LLAMA, "hidden_size": 5120, "num_attention_heads": 32, "head_dim": 128}  # Mistral Small: 32 x 128 = 4096
+    assert arch_from_config(config).layers[0].head_dim == 128
+
+
+def test_nested_language_model() -> None:
+    text = {k: v for k, v in LLAMA.items() if k != "tie_word_embeddings"}
+    config = {"model_type": "some_vl", "tie_word_embeddings": True, "text_config": text, "vision_config": {"depth": 24}}
+    arch = arch_from_config(config)
+    assert arch.tied_head
+    assert arch.layers == arch_from_config(LLAMA).layers
+
+
+def test_a_window_that_never_acts_is_full_attention() -> None:
+    off = {**LLAMA, "sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
+    wide = {**LLAMA, "sliding_window": 131072}
+    assert arch_from_config(off).layers == arch_from_config(wide).layers == arch_from_config(LLAMA).layers
+    assert arch_from_config({**LLAMA, "layer_types": ["full_attention"] * 32}).layers == arch_from_config(LLAMA).layers
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "kind"),
+    [
+        ("num_local_experts", 8, "mixture of experts"),
+        ("n_routed_experts", 256, "mixture of experts"),
+        ("moe_intermediate_size", 1536, "mixture of experts"),
+        ("num_experts_per_tok", 8, "mixture of experts"),
+        ("kv_lora_rank", 512, "latent attention"),
+        ("sliding_window", 4096, "sliding-window"),
+        ("layer_types", ["sliding_attention", "full_attention"], "mix of attention"),
+        ("hybrid_override_pattern", "M-M*", "state-space"),
+        ("ssm_state_size", 128, "state-space"),
+        ("linear_num_value_heads", 48, "linear attention"),
+        ("attention_chunk_size", 8192, "chunked"),
+        ("index_topk", 2048, "sparse"),
+        ("block_configs", [{"ffn": {}}], "different shapes"),
+        ("num_kv_shared_layers", 15, "share a KV cache"),
+        ("hidden_size_per_layer_input", 256, "per-layer embeddings"),
+        ("v_head_dim", 96, "value heads"),
+        ("is_encoder_decoder", True, "encoder-decoder"),
+        ("word_embed_proj_dim", 512, "embedding of another width"),
+    ],
+)
+def test_what_is_not_modelled_is_named(field: str, value: Any, kind: str) -> None:
+    base = {**LLAMA, "head_dim": 128}
+    with pytest.raises(RooflensError, match=rf"{field} says .*{kind}.* not modelled yet"):
+        arch_from_config({**base, field: value})
+    arch_from_config({**base, field: None})
+
+
+@pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"])
+@pytest.mark.parametrize("value", [None, 0, -1, 2.5, True, "4096", [], 10**30, float("nan")])
+def test_missing_and_absurd_sizes_are_named(field: str, value: Any) -> None:
+    with pytest.raises(RooflensError, match=field) as caught:
+        arch_from_config({**LLAMA, field: value})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_key_value_heads": 5}, "not a multiple of its 5 KV heads"),
+        ({"num_attention_heads": 24, "num_key_value_heads": 8}, "no head_dim and hidden_size 4096"),
+        ({"hidden_act": "gelu", "model_type": "new"}, "mlp_gated"),
+        ({"hidden_act": None}, "mlp_gated"),
+        ({"tie_word_embeddings": "no"}, "neither true nor false"),
+        ({"torch_dtype": "int7"}, "torch_dtype"),
+        ({"text_config": [1]}, "text_config is a list"),
+        ({"quantization_config": []}, "quantization_config"),
+        ({"quantization_config": {"quant_method": "gguf"}}, "'gguf' is not understood"),
+        ({"quantization_config": {"quant_method": "fp8", "ignored_layers": ["model.layers.0.self_attn"]}}, "unquantised"),
+    ],
+)
+def test_contradictions_are_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(RooflensError, match=message):
+        arch_from_config({**LLAMA, **change})
+
+
+@pytest.mark.parametrize("config", [None, [], "text", 7, float("nan"), [LLAMA], {}])
+def test_not_a_config(config: Any) -> None:
+    with pytest.raises(RooflensError):
+        arch_from_config(config)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2", "\x00", "NaN", "[" * 100_000, '{"hidden_size": ' + "9" * 5000 + "}"])
+def test_not_json(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text)
+    with pytest.raises(RooflensError) as caught:
+        find_model(str(file))
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_undecodable_and_missing_files(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    with pytest.raises(RooflensError, match="cannot be read"):
+        find_model(str(file))
+    file.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(RooflensError, match="cannot be read"):
+        find_model(str(tmp_path))
+    with pytest.raises(RooflensError, match="unknown model 'nobody/knows'.*qwen3-8b"):
+        find_model("nobody/knows")
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats() | st.text(max_size=8)
+VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=8), v, max_size=3))
+NAMES = st.sampled_from(
+    [n for names, _ in SIZES.values() for n in names]
+    + ["hidden_act", "model_type", "text_config", "quantization_config", "layer_types", "torch_dtype", "multi_query",
+       "tie_word_embeddings", "sliding_window", "num_experts", "mlp_gated", "v_head_dim", "config_groups", "weights"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(VALUES | st.dictionaries(NAMES, VALUES))
+def test_any_json_is_a_model_or_one_line(config: Any) -> None:
+    model_or_one_line(config)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3))
+def test_any_change_of_a_good_config_is_a_model_or_one_line(change: dict[str, Any], quantization: dict[str, Any]) -> None:
+    model_or_one_line({**LLAMA, **change})
+    model_or_one_line({**LLAMA, "quantization_config": quantization})
+
+
+def model_or_one_line(config: Any) -> None:
+    try:
+        arch = arch_from_config(config)
+    except RooflensError as error:
+        assert len(str(error).splitlines()) == 1
+        assert len(str(error)) < 400
+    else:
+        assert isinstance(arch, ModelArch)
+        choose_precision(arch)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "weights", "kv"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8", "bf16"),
+        # compressed-tensors says W8A8 fp8 or W4A16 only in its groups: the method's name fixes nothing.
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}},
+          "ignore": ["lm_head"]}, "fp8", "bf16"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}},
+          "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "int4-g32", "fp8"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4", "bf16"),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head", "model.embed_tokens"]}, "mxfp4", "bf16"),
+        ({"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}, "nvfp4", "fp8"),
+    ],
+)  # fmt: skip
+def test_quantisation_is_read_from_bits_and_groups(quantization: dict[str, Any], weights: str, kv: str) -> None:
+    precision = choose_precision(arch_from_config({**LLAMA, "quantization_config": quantization}))
+    assert (precision.weights, precision.kv, precision.head) == (weights, kv, "bf16")
+
+
+def test_hf_quant_config_beside_the_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8"}}))
+    assert choose_precision(find_model(str(tmp_path))).weights == "fp8"
+    assert choose_precision(find_model(str(tmp_path), read_quantization=False), "nvfp4").weights == "nvfp4"
+
+
+def test_precision_of_an_engine() -> None:
+    arch = arch_from_config(LLAMA)
+    info = EngineInfo("i", "vllm", weight_dtype="bfloat16", quantization="fp8", kv_dtype="fp8_e4m3")
+    assert (precision_of(info, arch).weights, precision_of(info, arch).kv) == ("fp8", "fp8")
+    plain = EngineInfo("i", "numpy", weight_dtype="float32", kv_dtype="auto")
+    assert (precision_of(plain, arch).weights, precision_of(plain, arch).kv) == ("fp32", "fp32")
+    with pytest.raises(RooflensError, match="does not fix the size"):
+        precision_of(EngineInfo("i", "vllm", quantization="compressed-tensors"), arch)
+
+
+@pytest.mark.parametrize("row", known_models(), ids=lambda row: row["id"])
+def test_every_shipped_model_parses_by_both_names(row: Any) -> None:
+    assert row["source"]
+    assert find_model(row["hf_id"]) == find_model(row["id"])
+
+
+# Parameters as published, in units of 1e9; Falcon-7B's published 7.22 counts its tied head twice.
+@pytest.mark.parametrize(
+    ("model", "published"),
+    [
+        ("meta-llama-3-70b", 70.6), ("meta-llama-3.1-8b", 8.03), ("meta-llama-3.1-405b", 405.9), ("qwen3-8b", 8.2),
+        ("qwen3-32b", 32.8), ("llama-2-7b-hf", 6.74), ("llama-3.2-1b", 1.24), ("opt-175b", 174.6), ("gpt3-175b", 175.0),
+        ("falcon-7b", 6.92), ("falcon-180b", 179.5), ("palm-540b", 540.35), ("c4ai-command-r-v01", 34.98),
+    ],
+)  # fmt: skip
+def test_published_sizes(model: str, published: float) -> None:
+    assert parameters(find_model(model)) / 1e9 == pytest.approx(published, rel=0.01)
