@@ -1,0 +1,110 @@
+"""The command line: one verb, one file; only the chosen verb's module is imported."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import NoReturn
+
+from rooflens import __version__
+from rooflens.records import RooflensError
+
+EXIT_FAULT = 2
+EXIT_INTERRUPTED = 128 + 2  # SIGINT, as a shell reports it
+EXIT_BROKEN_PIPE = 128 + 13  # SIGPIPE
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A row of the table: the module has a docstring (its help), ``add_arguments(parser)`` and ``run(args) -> int``.
+
+    ``extra`` is what to install where a module that the verb imports is missing and EXTRAS does not know it.
+    """
+
+    module: str
+    help: str
+    extra: str = "sidecar"
+
+
+VERBS: Mapping[str, Verb] = {
+    "analyze": Verb("rooflens.cli.analyze", "where the step time of a recording went, beside its roofline"),
+    "predict": Verb("rooflens.cli.predict", "the roofline of a planned deployment"),
+    "demo": Verb("rooflens.cli.demo", "all of it on an embedded engine, without a GPU", extra="demo"),
+}
+EXTRAS: Mapping[str, str] = {
+    "textual": "top",
+    "duckdb": "trace",
+    "pyarrow": "trace",
+    "dask": "fleet",
+    "msgspec": "feeds",
+    "zmq": "feeds",
+}
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaint is one line like any other fault."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise RooflensError instead of printing the usage."""
+        raise RooflensError(f"{message} (see '{self.prog} --help')")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code; a fault is one line on stderr and the code 2."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except RooflensError as error:
+        print(f"rooflens: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_FAULT
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain again when it flushes at exit; the reader of the pipe is gone, nobody listens.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return code
+
+
+def _run(words: list[str]) -> int:
+    chosen = next((word for word in words if not word.startswith("-")), "")
+    verb = VERBS.get(chosen)
+    if verb is None:
+        parser = _parser("", None)
+        parser.parse_args(words)  # --help, --version and an unknown verb end here
+        parser.print_help()
+        return EXIT_FAULT
+    try:
+        module = importlib.import_module(verb.module)
+        return int(module.run(_parser(chosen, module).parse_args(words)))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "rooflens"):
+            raise
+        extra = EXTRAS.get(missing, verb.extra)
+        raise RooflensError(f"'{chosen}' needs {missing}: pip install 'rooflens[{extra}]'") from error
+
+
+def _parser(chosen: str, module: ModuleType | None) -> argparse.ArgumentParser:
+    """All verbs with their help lines, and the arguments of the chosen one."""
+    parser = OneLineParser(
+        prog="rooflens", description="How far each step of an LLM serving engine is from its roofline."
+    )
+    parser.add_argument("--version", action="version", version=f"rooflens {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb")
+    for name, verb in VERBS.items():
+        sub = verbs.add_parser(
+            name,
+            help=verb.help,
+            description=(module.__doc__ or verb.help) if module and name == chosen else verb.help,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if module and name == chosen:
+            module.add_arguments(sub)
+    return parser
