@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rooflens.analyzer.arch import arch_from_config, find_model, known_models
 from rooflens.analyzer.config_fields import SIZES
 from rooflens.analyzer.operators import resident_bytes, works
@@ -26,7 +27,14 @@ OPT = {
     "ffn_dim": 20480, "vocab_size": 50272, "activation_function": "relu", "torch_dtype": "float16",
     "max_position_embeddings": 2048, "word_embed_proj_dim": 5120,
 }  # fmt: skip
-GPT2 = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None, "vocab_size": 50257, "activation_function": "gelu_new"}
+GPT2 = {
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_inner": None,
+    "vocab_size": 50257,
+    "activation_function": "gelu_new",
+}
 FALCON = {
     "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "num_kv_heads": 71, "multi_query": True,
     "new_decoder_architecture": False, "parallel_attn": True, "vocab_size": 65024, "torch_dtype": "bfloat16",
@@ -62,12 +70,23 @@ def test_multi_query_overrides_falcons_meaningless_kv_heads() -> None:
 
 
 def test_falcons_new_decoder_uses_its_kv_heads() -> None:
-    config = {**FALCON, "hidden_size": 14848, "num_attention_heads": 232, "num_kv_heads": 8, "new_decoder_architecture": True}
+    config = {
+        **FALCON,
+        "hidden_size": 14848,
+        "num_attention_heads": 232,
+        "num_kv_heads": 8,
+        "new_decoder_architecture": True,
+    }
     assert arch_from_config(config).layers[0].kv_heads == 8
 
 
 def test_explicit_head_dim_wins_over_hidden_by_heads() -> None:
-    config = {**LLAMA, "hidden_size": 5120, "num_attention_heads": 32, "head_dim": 128}  # Mistral Small: 32 x 128 = 4096
+    config = {
+        **LLAMA,
+        "hidden_size": 5120,
+        "num_attention_heads": 32,
+        "head_dim": 128,
+    }  # Mistral Small: 32 x 128 = 4096
     assert arch_from_config(config).layers[0].head_dim == 128
 
 
@@ -116,7 +135,9 @@ def test_what_is_not_modelled_is_named(field: str, value: Any, kind: str) -> Non
     arch_from_config({**base, field: None})
 
 
-@pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"])
+@pytest.mark.parametrize(
+    "field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"]
+)
 @pytest.mark.parametrize("value", [None, 0, -1, 2.5, True, "4096", [], 10**30, float("nan")])
 def test_missing_and_absurd_sizes_are_named(field: str, value: Any) -> None:
     with pytest.raises(RooflensError, match=field) as caught:
@@ -136,7 +157,10 @@ def test_missing_and_absurd_sizes_are_named(field: str, value: Any) -> None:
         ({"text_config": [1]}, "text_config is a list"),
         ({"quantization_config": []}, "quantization_config"),
         ({"quantization_config": {"quant_method": "gguf"}}, "'gguf' is not understood"),
-        ({"quantization_config": {"quant_method": "fp8", "ignored_layers": ["model.layers.0.self_attn"]}}, "unquantised"),
+        (
+            {"quantization_config": {"quant_method": "fp8", "ignored_layers": ["model.layers.0.self_attn"]}},
+            "unquantised",
+        ),
     ],
 )
 def test_contradictions_are_one_line(change: dict[str, Any], message: str) -> None:
@@ -150,7 +174,9 @@ def test_not_a_config(config: Any) -> None:
         arch_from_config(config)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2", "\x00", "NaN", "[" * 100_000, '{"hidden_size": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1, 2", "\x00", "NaN", "[" * 100_000, '{"hidden_size": ' + "9" * 5000 + "}"]
+)
 def test_not_json(tmp_path: Path, text: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(text)
@@ -167,7 +193,7 @@ def test_undecodable_and_missing_files(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe{}")
     with pytest.raises(RooflensError, match="cannot be read"):
         find_model(str(tmp_path))
-    with pytest.raises(RooflensError, match="unknown model 'nobody/knows'.*qwen3-8b"):
+    with pytest.raises(RooflensError, match=r"unknown model 'nobody/knows'.*qwen3-8b"):
         find_model("nobody/knows")
 
 
@@ -188,20 +214,21 @@ def test_any_json_is_a_model_or_one_line(config: Any) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3))
-def test_any_change_of_a_good_config_is_a_model_or_one_line(change: dict[str, Any], quantization: dict[str, Any]) -> None:
+def test_any_change_of_a_good_config_is_a_model_or_one_line(
+    change: dict[str, Any], quantization: dict[str, Any]
+) -> None:
     model_or_one_line({**LLAMA, **change})
     model_or_one_line({**LLAMA, "quantization_config": quantization})
 
 
 def model_or_one_line(config: Any) -> None:
+    fault = ""
     try:
-        arch = arch_from_config(config)
+        choose_precision(arch_from_config(config))
     except RooflensError as error:
-        assert len(str(error).splitlines()) == 1
-        assert len(str(error)) < 400
-    else:
-        assert isinstance(arch, ModelArch)
-        choose_precision(arch)
+        fault = str(error)
+    assert len(fault.splitlines()) <= 1
+    assert len(fault) < 400
 
 
 @pytest.mark.parametrize(
@@ -209,10 +236,10 @@ def model_or_one_line(config: Any) -> None:
     [
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8", "bf16"),
         # compressed-tensors says W8A8 fp8 or W4A16 only in its groups: the method's name fixes nothing.
-        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}},
-          "ignore": ["lm_head"]}, "fp8", "bf16"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}},
-          "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "int4-g32", "fp8"),
+        ({"quant_method": "compressed-tensors", "ignore": ["lm_head"],
+          "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, "fp8", "bf16"),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "float"},
+          "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}}, "int4-g32", "fp8"),
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4", "bf16"),
         ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head", "model.embed_tokens"]}, "mxfp4", "bf16"),
         ({"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}, "nvfp4", "fp8"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from rooflens.analyzer.hardware import fastest, find_hardware, known_hardware
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -39,7 +40,7 @@ def test_rubin_keeps_dense_and_announced_apart() -> None:
 def test_nvml_names_match_whole() -> None:
     assert find_hardware("nvidia h100 80gb hbm3").id == "h100-sxm5-80"
     for other in ("NVIDIA H200 NVL", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA H100", "H200", ""):
-        with pytest.raises(RooflensError, match="unknown hardware.*h200-sxm-141.*TOML"):
+        with pytest.raises(RooflensError, match=r"unknown hardware.*h200-sxm-141.*TOML"):
             find_hardware(other)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+
 from rooflens.analyzer.operators import Work, dot, kv_bytes_per_token, resident_bytes, works
 from rooflens.analyzer.precision import Precision
 from rooflens.model_records import LayerSpec, ModelArch

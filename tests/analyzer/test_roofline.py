@@ -1,0 +1,212 @@
+"""The roofline of a table: the same as one step at a time, honest about what it does not know, and fast."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rooflens.analyzer.arch import find_model
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.precision import Precision, choose_precision
+from rooflens.analyzer.predict import Plan, predict
+from rooflens.analyzer.roofline import analyse, analyse_engine
+from rooflens.model_records import Bound
+from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
+
+LLAMA = find_model("meta-llama-3.1-8b")
+BF16 = choose_precision(LLAMA)
+H100 = find_hardware("h100-sxm5-80")
+CONFIG = {
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 14336, "vocab_size": 128256, "hidden_act": "silu", "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def table(known: dict[str, Any] | None = None, **columns: Any) -> StepTable:
+    kinds = {name: np.asarray(column) for name, column in columns.items()}
+    return StepTable(kinds, known or {})
+
+
+def decode_table(batch: Any, context: Any, **columns: Any) -> StepTable:
+    sequences, cached = np.asarray(batch), np.asarray(context)
+    return table(
+        kind=np.full(len(sequences), StepKind.DECODE),
+        query_tokens=sequences,
+        sampled_rows=sequences,
+        requests=sequences,
+        context_tokens=sequences * cached,
+        causal_pairs=sequences * (cached + 1),
+        **columns,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 512),
+    st.integers(0, 100_000),
+    st.sampled_from(["decode", "prefill"]),
+    st.sampled_from([1, 2, 8]),
+    st.sampled_from(["bf16", "fp8", "int4"]),
+    st.sampled_from(["bf16", "fp8"]),
+)
+def test_vectorised_is_scalar(batch: int, context: int, phase: str, devices: int, weights: str, kv: str) -> None:
+    context = max(context, 1)
+    precision = choose_precision(LLAMA, weights, kv)
+    plan = Plan(devices, devices, batch, context, phase)
+    scalar = predict(LLAMA, H100, precision, plan)
+    query = context if phase == "prefill" else 1
+    cached = 0 if phase == "prefill" else context
+    steps = table(
+        query_tokens=[batch * query],
+        sampled_rows=[batch],
+        context_tokens=[batch * cached],
+        causal_pairs=[batch * (query * cached + query * (query + 1) // 2)],
+        observed_s=[scalar.floor_s],
+    )
+    result = analyse(steps, LLAMA, H100, precision, devices)
+    for name in (
+        "floor_s",
+        "memory_s",
+        "compute_s",
+        "serial_floor_s",
+        "link_s",
+        "flops",
+        "kv_read_bytes",
+        "mfu",
+        "mbu",
+    ):
+        assert getattr(result, name)[0] == pytest.approx(getattr(scalar, name), rel=1e-9), name
+    assert result.weight_bytes[0] == pytest.approx(scalar.weight_read_bytes)
+    assert Bound(result.bound[0]).name.lower() == scalar.bound
+
+
+def test_the_parts_sum_to_the_whole() -> None:
+    steps = decode_table([1, 64, 512], [100, 8192, 200], observed_s=[0.01, 0.02, 0.03])
+    result = analyse(steps, LLAMA, H100, BF16, 8)
+    assert set(result.group_s) == {"linear", "attention", "link", "embedding", "head"}
+    np.testing.assert_allclose(sum(result.group_s.values()), result.serial_floor_s + result.link_s)
+    np.testing.assert_allclose(sum(result.group_flops.values()), result.flops)
+    kv = result.kv_read_bytes + result.kv_write_bytes
+    np.testing.assert_allclose(result.group_bytes["attention"], kv)
+    np.testing.assert_allclose(result.group_bytes["linear"] + result.group_bytes["head"], result.weight_bytes)
+    np.testing.assert_allclose(result.mbu, result.memory_s / [0.01, 0.02, 0.03])
+    assert (result.serial_floor_s >= np.maximum(result.memory_s, result.compute_s)).all()
+    assert result.compared.all()
+
+
+def test_faster_than_the_floor_is_marked_and_never_clipped() -> None:
+    # Llama 3.1 8B in bf16 streams 15.0 GB at 3.35 TB/s: 4.5 ms. A step of 4 ms on one H100 cannot be.
+    result = analyse(decode_table([1, 1], [10, 10], observed_s=[0.004, 0.006]), LLAMA, H100, BF16)
+    assert result.below_floor.tolist() == [True, False]
+    assert result.mbu[0] > 1.1
+    assert result.observed_s[0] == 0.004
+
+
+def test_ridge_separates_the_bounds() -> None:
+    # Weights once for B tokens: 2 flops x B over 2 bytes each. The knee is near the ridge at the highest clock,
+    # 1070.5e12 / 3.35e12 = 320 sequences of short context.
+    result = analyse(decode_table([1, 250, 400], [1, 1, 1]), LLAMA, H100, BF16)
+    assert result.bound.tolist() == [Bound.MEMORY, Bound.MEMORY, Bound.COMPUTE]
+
+
+def test_kinds_that_are_not_modelled_and_unknown_values_say_so() -> None:
+    steps = decode_table([4, 4, 4, 4], [10, 10, 10, 10], observed_s=[0.01, 0.01, 0.0, 0.01])
+    steps.columns["kind"][:2] = [StepKind.ENCODE, StepKind.VERIFY]  # type: ignore[index]
+    steps = StepTable(steps.columns, {"context_tokens": np.array([True, True, True, False])})
+    result = analyse(steps, LLAMA, H100, BF16)
+    assert result.modelled.tolist() == [False, True, True, False]
+    assert result.compared.tolist() == [False, True, False, False]  # an observed zero is no observation
+    assert np.isnan(result.floor_s).tolist() == [True, False, False, True]
+    assert not result.below_floor.any()
+
+
+def test_without_observed_times_there_are_bounds_only() -> None:
+    result = analyse(decode_table([4], [10]), LLAMA, H100, BF16)
+    assert result.modelled.all()
+    assert not result.compared.any()
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(RooflensError, match="no column causal_pairs"):
+        analyse(table(query_tokens=[1], sampled_rows=[1], context_tokens=[1]), LLAMA, H100, BF16)
+
+
+def test_an_empty_table_has_an_empty_analysis() -> None:
+    empty = np.zeros(0, dtype=np.int64)
+    result = analyse(decode_table(empty, empty, observed_s=empty.astype(float)), LLAMA, H100, BF16)
+    assert len(result.floor_s) == 0
+
+
+def test_a_step_without_tokens_moves_nothing() -> None:
+    result = analyse(decode_table([0], [0], observed_s=[0.001]), LLAMA, H100, BF16)
+    assert (result.floor_s[0], result.weight_bytes[0]) == (0.0, 0.0)
+
+
+def test_a_window_row_reads_the_weights_once_for_each_of_its_steps() -> None:
+    one = analyse(decode_table([4], [100]), LLAMA, H100, BF16)
+    ten = table(query_tokens=[40], sampled_rows=[40], context_tokens=[4000], causal_pairs=[4040], resolution_steps=[10])
+    assert analyse(ten, LLAMA, H100, BF16).floor_s[0] == pytest.approx(10 * one.floor_s[0])
+
+
+def test_shared_prefixes_are_read_once() -> None:
+    # 8 sequences of 1000 tokens share 992 of them: 62 shared blocks of 16 and 8 of their own are held.
+    steps = decode_table([8], [1000], kv_blocks_used=[70])
+    apart, shared = (analyse(steps, LLAMA, H100, BF16, block_tokens=size) for size in (None, 16))
+    assert apart.kv_read_bytes[0] == 8 * 1000 * 131072
+    assert shared.kv_read_bytes[0] == 70 * 16 * 131072
+    assert shared.flops[0] == apart.flops[0]
+
+
+def test_what_the_cache_can_keep_need_not_come_from_memory() -> None:
+    roomy = replace(H100, cache_bytes=20 * 10**9)
+    result = analyse(decode_table([1], [10]), LLAMA, roomy, BF16)
+    assert result.memory_s[0] == 0.0
+    assert result.bound[0] == Bound.COMPUTE
+
+
+def test_a_switch_that_adds_lowers_the_link_side_of_the_floor() -> None:
+    steps = decode_table([64], [10])
+    adding = analyse(steps, LLAMA, H100, BF16, 8)
+    plain = analyse(steps, LLAMA, replace(H100, link_reduces=False), BF16, 8)
+    assert plain.link_floor_s[0] == plain.link_s[0] == adding.link_s[0]
+    assert plain.link_floor_s[0] == pytest.approx(1.75 * adding.link_floor_s[0])
+
+
+def test_several_devices_need_a_link() -> None:
+    with pytest.raises(RooflensError, match="states no link"):
+        analyse(decode_table([1], [1]), LLAMA, replace(H100, link_bandwidth_bytes_per_s=None), BF16, 2)
+
+
+def test_a_rate_that_is_not_stated_is_an_error() -> None:
+    bare = replace(H100, ceiling_flops_per_s={"fp8": 1e15}, peak_flops_per_s={"fp8": 1e15})
+    with pytest.raises(RooflensError, match="h100-sxm5-80 states no rate for bf16; it knows fp8"):
+        analyse(decode_table([1], [1]), LLAMA, bare, BF16)
+
+
+def test_an_engine_is_analysed_as_it_states_itself() -> None:
+    info = EngineInfo("i", "vllm", model_config=CONFIG, weight_dtype="bfloat16", kv_dtype="fp8", tensor_parallel=2)
+    steps = decode_table([8], [1000], observed_s=[0.01])
+    expected = analyse(steps, LLAMA, H100, Precision("bf16", "fp8", "bf16", "bf16"), 2)
+    assert analyse_engine(steps, info, H100).floor_s[0] == expected.floor_s[0]
+    for change in ({"pipeline_parallel": 2}, {"context_parallel": 2}, {"expert_parallel": True}):
+        with pytest.raises(RooflensError, match="not modelled yet"):
+            analyse_engine(steps, replace(info, **change), H100)
+    with pytest.raises(RooflensError, match="--model"):
+        analyse_engine(steps, replace(info, model_config=None), H100)
+
+
+def test_a_million_steps_are_a_matrix_product() -> None:
+    rng = np.random.default_rng(0)
+    steps = decode_table(
+        rng.integers(1, 256, 1_000_000), rng.integers(1, 8192, 1_000_000), observed_s=rng.random(1_000_000)
+    )
+    start = time.perf_counter()
+    result = analyse(steps, LLAMA, H100, BF16, 8)
+    assert time.perf_counter() - start < 20  # about half a second on a quiet core; a Python loop takes minutes
+    assert result.modelled.all()
