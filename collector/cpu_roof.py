@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,10 @@ MEMORY_MULTIPLE = 4.0  # from this size on, a read is taken to come from memory
 FALLBACK_CACHE_BYTES = 32 << 20  # where /sys does not say; large enough for most servers' share of a cache
 LARGEST_EXTRA_BYTES = 2 << 30  # a size beyond the needed four caches is left out where it takes long to fill
 MEMORY_SHARE = 0.25  # of the available memory may be used for the measurement
+BUSY_SHARE = 0.5  # a one-minute load above this part of the cores means that others took some of the roof
+BUSY = (
+    "the machine was busy (load {load:.1f} on {cores} cores): the roof may be too low, measure again when it is quiet"
+)
 GEMM_SIZES = (512, 1024, 2048)
 READ_SHARE = 0.6  # of the time goes to reading, the rest to multiplying
 
@@ -65,6 +69,7 @@ def measure_cpu(
     that others use at the same time the roof is what was left at the best moment: run again when it is quiet.
     """
     say = progress or (lambda _line: None)
+    load = load_average(root)  # before we load the machine ourselves
     start = clock()
     budget = min(seconds, LONGEST_S) * SETUP_SHARE
     cores = usable_cores()
@@ -81,12 +86,12 @@ def measure_cpu(
     say("multiplying fp32 matrices")
     gemm = best_gemm_flops_per_s(start + budget, clock)
     say(f"  {gemm / 1e9:.0f} GFLOP/s")
-    return _spec(points, gemm, cache_bytes, memory_bytes, threads)
+    spec = _spec(points, gemm, cache_bytes, threads)
+    busy = (BUSY.format(load=load, cores=threads),) if load > threads * BUSY_SHARE else ()
+    return replace(spec, memory_bytes=memory_bytes, flags=spec.flags + busy)
 
 
-def _spec(
-    points: list[ReadPoint], gemm_flops_per_s: float, cache_bytes: int, memory_bytes: int, threads: int
-) -> HardwareSpec:
+def _spec(points: list[ReadPoint], gemm_flops_per_s: float, cache_bytes: int, threads: int) -> HardwareSpec:
     far = [p for p in points if p.size_bytes >= MEMORY_MULTIPLE * cache_bytes] or points[-1:]
     best = max(far, key=lambda point: point.bytes_per_s)
     flags = [f"read {best.size_bytes} bytes by {_how(best)}, {threads} cores usable"]
@@ -96,7 +101,7 @@ def _spec(
         id=ID,
         name="this machine's CPU",
         vendor="unknown",
-        memory_bytes=memory_bytes,
+        memory_bytes=0,
         memory_bandwidth_bytes_per_s=best.bytes_per_s,
         peak_flops_per_s={"fp32": gemm_flops_per_s},
         ceiling_flops_per_s={"fp32": gemm_flops_per_s},
@@ -218,6 +223,12 @@ def memory_total_bytes(root: Path = Path("/")) -> int:
 def memory_available_bytes(root: Path = Path("/")) -> int:
     """MemAvailable of /proc/meminfo; 1 GiB where it is not there."""
     return _meminfo_bytes(root, "MemAvailable")
+
+
+def load_average(root: Path = Path("/")) -> float:
+    """Processes that ran or wanted to in the last minute, on average; 0 where /proc does not say."""
+    word = _first_line(root / "proc/loadavg").partition(" ")[0]
+    return float(word) if word.replace(".", "", 1).isdigit() else 0.0
 
 
 def _meminfo_bytes(root: Path, name: str) -> int:

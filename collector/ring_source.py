@@ -171,7 +171,7 @@ class RingSource:
             columns[name] = np.where(nothing_waits, 0, values[raw]) / 1e6
             known[name] = nothing_waits | (aged & (values[raw] != UNKNOWN))
         invalid = columns["invalid_draft_tokens"]
-        columns["drafted_tokens"] = slots["drafted_tokens"] - invalid
+        columns["drafted_tokens"] = slots["drafted_tokens"] - invalid - columns["unjudged_draft_tokens"]
         columns["rejected_tokens"] = slots["rejected_tokens"] - invalid
         columns["accepted_tokens"] = columns["drafted_tokens"] - columns["rejected_tokens"]
 

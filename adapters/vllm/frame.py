@@ -14,7 +14,7 @@ class Stream:
 
     __slots__ = (
         "corrections", "drafts", "ids", "keyed_ns", "new_contexts", "next_context", "number", "plain", "queries",
-        "rejected", "seen", "steady",
+        "rejected", "seen", "steady", "unjudged",
     )  # fmt: skip
 
     def __init__(self, ids: list[str], seen: list[int], new_contexts: list[int]) -> None:
@@ -23,7 +23,7 @@ class Stream:
         self.new_contexts = new_contexts
         self.next_context = 0
         self.number = 0
-        self.keyed_ns = 0
+        self.keyed_ns = self.unjudged = 0
         self.steady = self.plain = False
         self.corrections: dict[str, int] = {}
         self.queries: dict[int, int] = {}

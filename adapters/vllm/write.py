@@ -86,7 +86,7 @@ def write_full(capture: Capture, update: Update) -> None:
     payload.prefill([row for row, _ in prefill], [stream.queries[row] for row, _ in prefill])
     payload.drafts(stream.drafts, stream.rejected)
     generated, cut = _generated(capture, update)
-    extras = _extras(capture, update, cut)
+    extras = _extras(capture, update, cut, stream.unjudged)
     if extras:
         payload.extras([extras.get(name, EXTRA_DEFAULTS.get(name, 0)) for name in EXTRA_FIELDS])
     if frame == KEY:
@@ -141,10 +141,13 @@ def _verify(capture: Capture, update: Update, stream: Stream) -> None:
     stream.rejected = [0] * len(stream.drafts)
     for row, drafted in enumerate(stream.drafts):
         name = stream.ids[row]
-        if not drafted or name in ended:
+        if not drafted:
             continue
-        tokens = sampled[place[name]]
-        if not tokens or tokens > drafted:
+        tokens = 0 if name in ended else sampled[place[name]]
+        if not tokens:
+            stream.unjudged += drafted
+            continue
+        if tokens > drafted:
             continue
         rejected = drafted + 1 - tokens
         stream.rejected[row] = rejected
@@ -203,7 +206,7 @@ def _generated(capture: Capture, update: Update) -> tuple[int, int]:
     return generated, max(0, offered - generated)
 
 
-def _extras(capture: Capture, update: Update, cut: int) -> dict[str, int]:
+def _extras(capture: Capture, update: Update, cut: int, unjudged: int) -> dict[str, int]:
     """EXTRA_FIELDS that are not zero; reads and resets what was counted since the last step."""
     step = update.step
     follow = capture.requests
@@ -215,6 +218,7 @@ def _extras(capture: Capture, update: Update, cut: int) -> dict[str, int]:
         "discarded_tokens": discarded,
         "finished_requests": follow.finished,
         "unprefilled_tokens": follow.unprefilled_tokens,
+        "unjudged_draft_tokens": unjudged,
         "encoder_inputs": sum(map(len, step.output.scheduled_encoder_inputs.values())),
         "invalid_draft_tokens": sum((getattr(step.output, "num_invalid_spec_tokens", None) or {}).values()),
     }

@@ -111,6 +111,7 @@ EXTRA_FIELDS: tuple[str, ...] = (
     "prompt_logprob_rows",
     "encoder_inputs",
     "invalid_draft_tokens",
+    "unjudged_draft_tokens",
     "oldest_wait_us",
     "summed_wait_us",
 )

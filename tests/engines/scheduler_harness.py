@@ -1,0 +1,146 @@
+"""Drives vLLM's real schedulers with made-up model outputs, and keeps the books that the ring is compared with.
+
+The engine side keeps its own account of every request straight from the Request objects, before and after each
+call, so that nothing of the hook is used to check the hook.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+
+import torch
+import vllm
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+try:
+    from vllm.utils.hashing import sha256
+except ImportError:  # before 0.12
+    from vllm.utils import sha256
+
+VERSION = tuple(int(part) for part in vllm.__version__.split("+")[0].split(".")[:2])
+BLOCK = 16
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
+    "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000,
+    "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+init_none_hash(sha256)
+HASHER = get_request_block_hasher(BLOCK, sha256)
+
+
+def _config(**options: Any) -> Any:
+    folder = tempfile.mkdtemp()
+    Path(folder, "config.json").write_text(json.dumps(CONFIG))
+    arguments = {"model": folder, "load_format": "dummy", "skip_tokenizer_init": True, "max_model_len": 4096}
+    return EngineArgs(**arguments, **options).create_engine_config()
+
+
+_configs: dict[str, Any] = {}
+
+
+def make_scheduler(
+    cls: type = AsyncScheduler, *, blocks: int = 20000, spec: int = 0, seqs: int = 256, budget: int = 2048,
+    v2: bool = False, prefix: bool = True, pipeline: int = 1, connector: Any = None, chunk: int = 0,
+) -> Any:  # fmt: skip
+    """A real scheduler on a made-up KV cache; ``v2`` is model runner 2's way of resuming requests."""
+    import copy
+
+    options: dict[str, Any] = {"max_num_seqs": seqs, "max_num_batched_tokens": budget, "enable_prefix_caching": prefix}
+    if spec:
+        options["speculative_config"] = {"method": "ngram", "num_speculative_tokens": spec, "prompt_lookup_max": 3}
+    if chunk:
+        options["long_prefill_token_threshold"] = chunk
+    if connector:
+        options["kv_transfer_config"] = connector
+    key = repr(options)
+    if connector or key not in _configs:
+        _configs[key] = _config(**options)
+    config = copy.copy(_configs[key])
+    config.scheduler_config = copy.copy(config.scheduler_config)
+    config.parallel_config = copy.copy(config.parallel_config)
+    config.cache_config = copy.copy(config.cache_config)
+    config.scheduler_config.async_scheduling = issubclass(cls, AsyncScheduler)
+    config.parallel_config.pipeline_parallel_size = pipeline
+    config.cache_config.num_gpu_blocks = blocks
+    config.cache_config.block_size = BLOCK
+    spec_of_layer = FullAttentionSpec(
+        **{k: v for k, v in {"block_size": BLOCK, "num_kv_heads": 1, "head_size": 64, "dtype": torch.float32,
+                             "use_mla": False}.items() if k in inspect.signature(FullAttentionSpec).parameters}
+    )  # fmt: skip
+    tensors = {"num_blocks": blocks, "kv_cache_tensors": [], "kv_cache_groups": [KVCacheGroupSpec(["l"], spec_of_layer)]}
+    arguments = {
+        "vllm_config": config, "kv_cache_config": KVCacheConfig(**tensors), "log_stats": True, "block_size": BLOCK,
+        "structured_output_manager": StructuredOutputManager(config),
+    }  # fmt: skip
+    accepted = inspect.signature(Scheduler.__init__).parameters
+    scheduler = cls(**{k: v for k, v in arguments.items() if k in accepted})
+    if v2:
+        scheduler.use_v2_model_runner = True
+    return scheduler
+
+
+def make_request(number: int, prompt: list[int], most: int, stop: int | None = None, **sampling: Any) -> Any:
+    """A request as the engine core would build it."""
+    params = SamplingParams(max_tokens=most, ignore_eos=stop is None, stop_token_ids=[stop] if stop else None, **sampling)
+    params.update_from_generation_config({}, None)
+    arguments = {
+        "request_id": f"cmpl-{number:032x}-0", "prompt_token_ids": prompt, "sampling_params": params,
+        "pooling_params": None, "block_hasher": HASHER, "eos_token_id": None, "client_index": 0,
+    }  # fmt: skip
+    accepted = inspect.signature(Request.__init__).parameters
+    return Request(**{k: v for k, v in arguments.items() if k in accepted})
+
+
+def is_partial(request: Any) -> bool:
+    """Whether the prompt is not complete after the step just scheduled."""
+    return bool(getattr(request, "is_prefill_chunk", request.num_computed_tokens < request.num_tokens))
+
+
+class Model:
+    """Makes up a model's outputs: which tokens, how many drafts are accepted, which requests stop."""
+
+    def __init__(self, scheduler: Any, seed: int, stop: int | None = None, accept: Any = None) -> None:
+        self._scheduler = scheduler
+        self._random = random.Random(seed)
+        self._stop = stop
+        self._accept = accept or (lambda drafted: self._random.randrange(drafted + 1))
+        self._partial: dict[int, set[str]] = {}
+
+    def scheduled(self, output: Any) -> None:
+        """Note which rows will not sample; to be called right after schedule()."""
+        requests = self._scheduler.requests
+        self._partial[id(output)] = {n for n in output.num_scheduled_tokens if is_partial(requests[n])}
+
+    def run(self, output: Any, **more: Any) -> Any:
+        """The result of executing ``output``."""
+        partial = self._partial.pop(id(output), set())
+        names = list(output.num_scheduled_tokens)
+        self._random.shuffle(names)  # the model runner keeps an order of its own
+        sampled = []
+        for name in names:
+            drafted = len(output.scheduled_spec_decode_tokens.get(name, ()))
+            token = self._stop if self._stop and self._random.random() < 0.03 else 7
+            sampled.append([] if name in partial else [7] * (self._accept(drafted) if drafted else 0) + [token])
+        fields = {"req_ids": names, "req_id_to_index": {n: i for i, n in enumerate(names)}, "sampled_token_ids": sampled}
+        needed = {"spec_token_ids": None, "logprobs": None, "prompt_logprobs_dict": {}, "pooler_output": None}
+        accepted = inspect.signature(ModelRunnerOutput).parameters
+        return ModelRunnerOutput(**{k: v for k, v in (needed | fields | more).items() if k in accepted})
