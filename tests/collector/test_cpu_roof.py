@@ -56,6 +56,13 @@ def test_memory_too_small_for_the_cache_is_said(tmp_path: Path) -> None:
     root = machine(tmp_path, "64M", memory_kib=128 << 10)
     spec = measure_cpu(seconds=0.2, root=root)
     assert any("too small" in flag for flag in spec.flags)
+    assert not any("busy" in flag for flag in spec.flags)
+
+
+def test_a_busy_machine_is_said(tmp_path: Path) -> None:
+    root = machine(tmp_path, "1M")
+    (root / "proc/loadavg").write_text("250.75 100.00 50.00 3/400 1234\n")
+    assert any("load 250.8" in flag for flag in measure_cpu(seconds=0.2, root=root).flags)
 
 
 def test_a_workload_of_the_same_kind_stays_below_the_roof(tmp_path: Path) -> None:
