@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rooflens.ring import (
     ANCHOR,
@@ -23,7 +24,7 @@ from rooflens.ring import (
 MOST_REMOVALS = 24
 
 
-def removals(old: Sequence[str], new: Sequence[str]) -> tuple[list[int], int] | None:
+def removals(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[int], int] | None:
     """How ``new`` follows from ``old`` by removals and then appends.
 
     Returns the removed positions of ``old`` and how many leading entries of ``new`` survived; what comes after

@@ -20,9 +20,10 @@ DEFAULT_BLOCK_TOKENS = 16
 CLOCK_JUMP_S = 1.0  # wall clocks are slewed by less between two anchors; more is a step or a suspend
 _COPIED = (
     "sequence", "kind", "requests", "prefill_requests", "query_tokens", "prefill_tokens", "generated_tokens",
-    "context_tokens", "running", "waiting", "deferred", "preempted", "graph_mode",
+    "context_tokens", "deferred", "preempted", "graph_mode",
 )  # fmt: skip
-_MAYBE = ("kv_blocks_used", "kv_blocks_cached", "padded_tokens")
+_MAYBE = ("kv_blocks_used", "kv_blocks_cached", "padded_tokens", "running", "waiting")
+_DEFERRED_UNKNOWN = 0xFFFF  # the largest value of its field, as UNKNOWN is of a u32
 _DURATIONS = {"schedule_s": "schedule_ns", "update_s": "update_ns", "hook_s": "hook_ns"}
 _MAYBE_DURATIONS = {"executor_s": "executor_ns", "wait_s": "wait_ns"}
 _AGES = {"oldest_wait_s": "oldest_wait_us", "summed_wait_s": "summed_wait_us"}
@@ -112,6 +113,7 @@ class RingSource:
         for name in _MAYBE:
             known[name] = slots[name] != UNKNOWN
             columns[name] = slots[name].astype(np.int64)
+        known["deferred"] = slots["deferred"] != _DEFERRED_UNKNOWN
         for name, raw in _DURATIONS.items():
             columns[name] = slots[raw] / 1e9
         for name, raw in _MAYBE_DURATIONS.items():

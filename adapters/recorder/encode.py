@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rooflens.adapters.frames import Payload, removals
 from rooflens.ring import EDIT, KEY, REPEAT
@@ -25,7 +25,7 @@ class Rows:
     queries: array[int] | None = None
     drafts: Sequence[int] = ()
     prefill: Sequence[int] = ()
-    rejected: Sequence[int] = field(default=())
+    rejected: Sequence[int] = ()
 
     @property
     def query_tokens(self) -> int:
@@ -36,6 +36,18 @@ class Rows:
     def prefill_tokens(self) -> int:
         """Of these, tokens of prefilling rows."""
         return len(self.prefill) if self.queries is None else sum(self.queries[row] for row in self.prefill)
+
+    def reject(self, rejected: Sequence[int]) -> None:
+        """How many drafts of each row were rejected; ValueError where that cannot be."""
+        if not rejected:
+            return
+        if not self.drafts and not any(rejected):
+            return
+        if len(rejected) != len(self.drafts):
+            raise ValueError(f"{len(rejected)} rejections for {len(self.drafts)} rows with drafts")
+        if any(not 0 <= r <= d for r, d in zip(rejected, self.drafts, strict=True)):
+            raise ValueError("a row rejects some or all of its drafts, no more")
+        self.rejected = list(rejected)
 
 
 def rows_of(
@@ -64,7 +76,7 @@ def rows_of(
     chosen = more if prefill is None else _positions(prefill, len(packed))
     if not set(more) <= set(chosen):
         raise ValueError("a row that is not prefilling computes one token and its drafts")
-    return Rows(packed, query if more else array("I", needed), drafted if any(drafted) else (), chosen)
+    return Rows(packed, query, drafted if any(drafted) else (), chosen)
 
 
 def _positions(rows: Sequence[int], count: int) -> list[int]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-
-from rooflens.ring import EXTRA_FIELDS
 
 if TYPE_CHECKING:
     from rooflens.adapters.recorder import Recorder
     from rooflens.adapters.recorder.encode import Rows
-
-# What an engine may say of a step besides its lengths; counts, and times in seconds. See records.STEP_COLUMNS.
-COUNTS = ("running", "waiting", "deferred", "preempted", "kv_blocks_used", "kv_blocks_cached", "padded_tokens",
-          "graph_mode")  # fmt: skip
-DURATIONS = ("schedule_s", "executor_s", "wait_s")
-AGES: Mapping[str, str] = {"oldest_wait_s": "oldest_wait_us", "summed_wait_s": "summed_wait_us"}
-EXTRAS = tuple(name for name in EXTRA_FIELDS if name not in AGES.values())
-FACTS = frozenset((*COUNTS, *DURATIONS, *AGES, *EXTRAS))
 
 
 class Step:
@@ -31,7 +21,7 @@ class Step:
     """
 
     __slots__ = (
-        "_recorder", "before_ns", "facts", "generated_tokens", "output_ns", "rejected", "rows", "submit_ns",
+        "_recorder", "facts", "generated_tokens", "output_ns", "rejected", "rows", "submit_ns",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder | None, rows: Rows | None, facts: dict[str, Any]) -> None:
@@ -40,7 +30,7 @@ class Step:
         self.facts = facts
         self.generated_tokens: int | None = None
         self.rejected: Sequence[int] | None = None
-        self.before_ns = self.submit_ns = self.output_ns = 0
+        self.submit_ns = self.output_ns = 0
 
     def note(self, **facts: Any) -> None:
         """Facts that are known only now; the names are those of Recorder.step."""
