@@ -27,9 +27,7 @@ FALLBACK_CACHE_BYTES = 32 << 20  # where /sys does not say; large enough for mos
 LARGEST_EXTRA_BYTES = 2 << 30  # a size beyond the needed four caches is left out where it takes long to fill
 MEMORY_SHARE = 0.25  # of the available memory may be used for the measurement
 BUSY_SHARE = 0.5  # a one-minute load above this part of the cores means that others took some of the roof
-BUSY = (
-    "the machine was busy (load {load:.1f} on {cores} cores): the roof may be too low, measure again when it is quiet"
-)
+BUSY = "others used the machine (load {load:.1f} on {cores} cores): the roof may be too low, measure again in quiet"
 GEMM_SIZES = (512, 1024, 2048)
 READ_SHARE = 0.6  # of the time goes to reading, the rest to multiplying
 
@@ -86,12 +84,14 @@ def measure_cpu(
     say("multiplying fp32 matrices")
     gemm = best_gemm_flops_per_s(start + budget, clock)
     say(f"  {gemm / 1e9:.0f} GFLOP/s")
-    spec = _spec(points, gemm, cache_bytes, threads)
+    spec = _spec(points, gemm, cache_bytes, memory_bytes, threads)
     busy = (BUSY.format(load=load, cores=threads),) if load > threads * BUSY_SHARE else ()
-    return replace(spec, memory_bytes=memory_bytes, flags=spec.flags + busy)
+    return replace(spec, flags=spec.flags + busy)
 
 
-def _spec(points: list[ReadPoint], gemm_flops_per_s: float, cache_bytes: int, threads: int) -> HardwareSpec:
+def _spec(
+    points: list[ReadPoint], gemm_flops_per_s: float, cache_bytes: int, memory_bytes: int, threads: int
+) -> HardwareSpec:
     far = [p for p in points if p.size_bytes >= MEMORY_MULTIPLE * cache_bytes] or points[-1:]
     best = max(far, key=lambda point: point.bytes_per_s)
     flags = [f"read {best.size_bytes} bytes by {_how(best)}, {threads} cores usable"]
@@ -101,7 +101,7 @@ def _spec(points: list[ReadPoint], gemm_flops_per_s: float, cache_bytes: int, th
         id=ID,
         name="this machine's CPU",
         vendor="unknown",
-        memory_bytes=0,
+        memory_bytes=memory_bytes,
         memory_bandwidth_bytes_per_s=best.bytes_per_s,
         peak_flops_per_s={"fp32": gemm_flops_per_s},
         ceiling_flops_per_s={"fp32": gemm_flops_per_s},

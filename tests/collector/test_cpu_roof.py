@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from rooflens.collector.cpu_roof import last_level_cache_bytes, measure_cpu, read_sizes
 
@@ -56,7 +55,7 @@ def test_memory_too_small_for_the_cache_is_said(tmp_path: Path) -> None:
     root = machine(tmp_path, "64M", memory_kib=128 << 10)
     spec = measure_cpu(seconds=0.2, root=root)
     assert any("too small" in flag for flag in spec.flags)
-    assert not any("busy" in flag for flag in spec.flags)
+    assert not any("others used" in flag for flag in spec.flags)
 
 
 def test_a_busy_machine_is_said(tmp_path: Path) -> None:
@@ -66,9 +65,15 @@ def test_a_busy_machine_is_said(tmp_path: Path) -> None:
 
 
 def test_a_workload_of_the_same_kind_stays_below_the_roof(tmp_path: Path) -> None:
-    # A matrix-vector product over a matrix of the largest size read: it may come close, and other tenants of the
-    # machine may have slowed the measurement, so the margin is wide; a roof of one thread or one slow kernel fails.
-    spec = measure_cpu(seconds=2.0, root=machine(tmp_path, "8M"))
+    # A matrix-vector product over a matrix of the largest size read may come close to the roof, not far above it: a
+    # roof of one slow kernel fails every time, one that another tenant slowed down fails once.
+    root = machine(tmp_path, "8M")
+    assert any(fastest_product_in_roofs(root) < 1.3 for _attempt in range(5))
+
+
+def fastest_product_in_roofs(root: Path) -> float:
+    """Bytes per second of the best of five matrix-vector products, in units of the roof measured just before."""
+    spec = measure_cpu(seconds=1.0, root=root)
     matrix = np.ones((spec.read_curve[-1][0] // 4096, 1024), dtype=np.float32)
     vector = np.ones(1024, dtype=np.float32)
     seconds = []
@@ -76,4 +81,4 @@ def test_a_workload_of_the_same_kind_stays_below_the_roof(tmp_path: Path) -> Non
         start = time.perf_counter()
         matrix @ vector
         seconds.append(time.perf_counter() - start)
-    assert matrix.nbytes / min(seconds) == pytest.approx(0, abs=1.5 * spec.memory_bandwidth_bytes_per_s)
+    return matrix.nbytes / min(seconds) / spec.memory_bandwidth_bytes_per_s

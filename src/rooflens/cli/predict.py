@@ -106,7 +106,10 @@ def run(args: argparse.Namespace) -> int:
     data = _hardware_json(hardware, precision.weights) | asdict(result)
     data |= {"model": arch.name, "devices": plan.devices, "tensor_parallel": plan.tensor_parallel}
     data |= {"weights": precision.weights, "kv": precision.kv, "phase": plan.phase, "batch": plan.batch}
-    data |= {"context_tokens": plan.context_tokens, "notes": _notes(arch, hardware, precision, plan, result)}
+    data |= {
+        "context_tokens": plan.context_tokens,
+        "notes": _notes(arch, precision, plan, result) + list(hardware.flags),
+    }
     _print(args, data, _rows(arch, hardware, precision, plan, result), _sentence(result, plan))
     return 0
 
@@ -138,7 +141,7 @@ def _hardware_json(hardware: HardwareSpec, weights: str) -> dict[str, Any]:
     }
 
 
-def _notes(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan, result: Prediction) -> list[str]:
+def _notes(arch: ModelArch, precision: Precision, plan: Plan, result: Prediction) -> list[str]:
     """What a reader of the figures should know, each one sentence."""
     notes = []
     if result.max_batch == 0:
@@ -153,7 +156,12 @@ def _notes(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: 
         notes.append(f"embedding and head are taken at {precision.head}")
     if result.mfu > 1:
         notes.append("the floor is at the highest clock, above the datasheet's peak, so mfu at the floor exceeds 1")
-    return notes + list(hardware.flags)
+    return notes
+
+
+def _flag_rows(hardware: HardwareSpec) -> list[Row]:
+    """How a measurement went; a datasheet's flags are for whoever checks the facts, and only in the JSON."""
+    return [("note", flag, "") for flag in hardware.flags] if hardware.origin == "measured" else []
 
 
 def _hardware_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
@@ -166,8 +174,7 @@ def _hardware_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
         if announced:
             remark = f"{_si(announced, 'FLOP/s')} announced for inference, not dense"
         rows.append((f"peak {name}", _si(rate, "FLOP/s"), remark))
-    rows += _ridge_rows(hardware, weights)
-    return rows
+    return rows + _ridge_rows(hardware, weights) + _flag_rows(hardware)
 
 
 def _ridge_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
@@ -180,7 +187,6 @@ def _ridge_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
 
 def _rows(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan, result: Prediction) -> list[Row]:
     used = f"tp {plan.tensor_parallel}" + (f", {plan.replicas} replicas" if plan.replicas > 1 else "")
-    notes = _notes(arch, hardware, precision, plan, result)[: -len(hardware.flags) or None]
     return [
         ("model", arch.name, f"weights {precision.weights}, KV {precision.kv}"),
         ("hardware", f"{plan.devices} x {hardware.id}", used),
@@ -195,7 +201,8 @@ def _rows(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: P
         ("flops", _si(result.flops, "FLOP"), "in a step"),
         *_ridge_rows(hardware, precision.weights),
         ("largest batch", f"{result.max_batch:,}", f"in {_si(result.capacity_bytes, 'B')} that the engine may use"),
-        *(("note", note, "") for note in notes),
+        *(("note", note, "") for note in _notes(arch, precision, plan, result)),
+        *_flag_rows(hardware),
     ]
 
 
