@@ -14,6 +14,7 @@ from rooflens.ring import COLD_FIELDS, REPEAT, UNKNOWN
 from rooflens.ring_writer import RingWriter, pack_cold
 
 SPIN_REPORT_NS = 1_000_000_000
+SPINS_TOLD = 8  # fewer in a row are a pipeline's empty turns, told once a second
 DECODE = int(StepKind.DECODE)
 
 
@@ -37,8 +38,7 @@ class Capture:
         self._ordinal = 0
         self._cold_key: tuple[int, ...] = ()
         self._cold = b""
-        self._spins = 0
-        self._spun_ns = 0
+        self._spins = self._spins_in_a_row = self._spun_ns = 0
 
     def scheduled(self, output: Any, started_ns: int) -> None:
         """After schedule() returned ``output``."""
@@ -77,7 +77,9 @@ class Capture:
             self._spin(update.ended_ns)
             return
         if self._spins:
-            self._end_spins()
+            if self._spins_in_a_row >= SPINS_TOLD:
+                self._report_spins()
+            self._spins_in_a_row = 0
         follow = self.requests
         cached = output.scheduled_cached_reqs
         ids = cached.req_ids
@@ -172,10 +174,11 @@ class Capture:
         if not self._spins:
             self._spun_ns = now_ns
         self._spins += 1
+        self._spins_in_a_row += 1
         if now_ns - self._spun_ns >= SPIN_REPORT_NS:
-            self._end_spins()
+            self._report_spins()
 
-    def _end_spins(self) -> None:
+    def _report_spins(self) -> None:
         waiting, deferred = self.queue.counts()
         detail = {"spins": self._spins, "first_ns": self._spun_ns, "waiting": waiting, "deferred": deferred}
         self._spins = 0

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from rooflens.adapters.vllm import patch, surface
+from rooflens.adapters.vllm import core, patch, surface
 
 _installed = False
 
@@ -38,8 +38,8 @@ def install() -> None:
         return
     patch.wrap_scheduler(classes["Scheduler"])
     patch.wrap_construction(classes["Scheduler"])
-    patch.wrap_executor(classes["Executor"])
-    patch.wrap_core(_class("vllm.v1.engine.core", "EngineCore"))
+    core.wrap_executor(classes["Executor"])
+    core.wrap_core(_class("vllm.v1.engine.core", "EngineCore"))
     _wrap_custom_schedulers(classes["Scheduler"])
 
 
@@ -59,4 +59,4 @@ def _wrap_custom_schedulers(base: type) -> None:
 
         return get_scheduler_cls
 
-    patch._wrap(config, "get_scheduler_cls", make)
+    patch.wrap(config, "get_scheduler_cls", make)

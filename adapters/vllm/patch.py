@@ -20,7 +20,7 @@ log = logging.getLogger("vllm.rooflens")  # under vllm, so that its handlers and
 CAPTURE = "_rooflens_capture"
 WRAPPED = "_rooflens_wrapped"
 MOST_FAILURES = 16  # a hook that fails this often tells nothing true any more
-_captures: list[Capture] = []
+captures: list[Capture] = []
 _warned = False
 
 
@@ -33,9 +33,9 @@ def warn_once(message: str) -> None:
 
 
 def _stop_in_child() -> None:
-    for capture in _captures:
+    for capture in captures:
         capture.off = True
-    _captures.clear()
+    captures.clear()
 
 
 os.register_at_fork(after_in_child=_stop_in_child)
@@ -56,7 +56,7 @@ def attach(scheduler: Any) -> Capture | None:
         warn_once(f"{type(error).__name__}: {error}")
         return None
     setattr(scheduler, CAPTURE, capture)
-    _captures.append(capture)
+    captures.append(capture)
     log.info("rooflens records every step of this engine in %s", path)
     return capture
 
@@ -68,10 +68,10 @@ def detach(scheduler: Any) -> None:
         capture.off = True
         capture.ring.close()
         setattr(scheduler, CAPTURE, None)
-        _captures.remove(capture)
+        captures.remove(capture)
 
 
-def _failed(capture: Capture, where: str) -> None:
+def failed(capture: Capture, where: str) -> None:
     capture.failures += 1
     try:
         capture.ring.count_failure()
@@ -85,12 +85,12 @@ def _failed(capture: Capture, where: str) -> None:
         capture.off = True
 
 
-def _capture_of(scheduler: Any) -> Capture | None:
+def capture_of(scheduler: Any) -> Capture | None:
     capture: Capture | None = getattr(scheduler, CAPTURE, None)
     return None if capture is None or capture.off or capture.inside else capture
 
 
-def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     original = getattr(owner, name, None)
     if original is None or hasattr(original, WRAPPED):  # inherited from a class that is wrapped already
         return
@@ -102,7 +102,7 @@ def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[
 
 def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
     def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
-        capture = _capture_of(self)
+        capture = capture_of(self)
         if capture is None:
             return original(self, *args, **kwargs)
         started_ns = time.monotonic_ns()
@@ -114,7 +114,7 @@ def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             capture.scheduled(output, started_ns)
         except Exception:
-            _failed(capture, "schedule")
+            failed(capture, "schedule")
         return output
 
     return schedule
@@ -122,7 +122,7 @@ def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _update(original: Callable[..., Any]) -> Callable[..., Any]:
     def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any, *args: Any, **kw: Any) -> Any:
-        capture = _capture_of(self)
+        capture = capture_of(self)
         if capture is None:
             return original(self, scheduler_output, model_runner_output, *args, **kw)
         started_ns = time.monotonic_ns()
@@ -130,7 +130,7 @@ def _update(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             update = before_update(capture, scheduler_output, model_runner_output, started_ns)
         except Exception:
-            _failed(capture, "update")
+            failed(capture, "update")
         capture.inside = True
         try:
             outputs = original(self, scheduler_output, model_runner_output, *args, **kw)
@@ -142,7 +142,7 @@ def _update(original: Callable[..., Any]) -> Callable[..., Any]:
                 update.outputs = outputs
                 capture.updated(update)
             except Exception:
-                _failed(capture, "update")
+                failed(capture, "update")
         return outputs
 
     return update_from_output
@@ -159,7 +159,7 @@ def _before(method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             try:
                 getattr(capture.requests, method)(request)
             except Exception:
-                _failed(capture, method)
+                failed(capture, method)
             capture.telling = True
             try:
                 return original(self, request, *args, **kwargs)
@@ -179,7 +179,7 @@ def _parked(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 capture.requests.on_park(request)
             except Exception:
-                _failed(capture, "on_park")
+                failed(capture, "on_park")
         return finished
 
     return _handle_stopped_request
@@ -187,11 +187,11 @@ def _parked(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_scheduler(owner: type) -> None:
     """Wrap the methods of a scheduler class in place, once."""
-    _wrap(owner, "schedule", _schedule)
-    _wrap(owner, "update_from_output", _update)
-    _wrap(owner, "_free_request", _before("on_end"))
-    _wrap(owner, "_preempt_request", _before("on_preempt"))
-    _wrap(owner, "_handle_stopped_request", _parked)
+    wrap(owner, "schedule", _schedule)
+    wrap(owner, "update_from_output", _update)
+    wrap(owner, "_free_request", _before("on_end"))
+    wrap(owner, "_preempt_request", _before("on_preempt"))
+    wrap(owner, "_handle_stopped_request", _parked)
 
 
 def watch_inline_preemption(scheduler: Any, capture: Capture) -> None:
@@ -206,7 +206,7 @@ def watch_inline_preemption(scheduler: Any, capture: Capture) -> None:
             try:
                 capture.requests.on_preempt(request)
             except Exception:
-                _failed(capture, "on_preempt")
+                failed(capture, "on_preempt")
         return original(request, *args, **kwargs)
 
     blocks.free = free
@@ -231,74 +231,4 @@ def wrap_construction(owner: type) -> None:
 
         return __init__
 
-    _wrap(owner, "__init__", make)
-
-
-def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        started_ns = time.monotonic_ns()
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            if _captures:
-                ended_ns = time.monotonic_ns()
-                pending = _captures[-1].requests.pending
-                if pending:
-                    step = pending[-1]
-                    step.executor_ns += ended_ns - started_ns
-                    step.last_return_ns = ended_ns
-
-    return wrapper
-
-
-def _dummy(original: Callable[..., Any]) -> Callable[..., Any]:
-    def execute_dummy_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
-        started_ns = time.monotonic_ns()
-        result = original(self, *args, **kwargs)
-        capture = _capture_of(getattr(self, "scheduler", None))
-        if capture is not None:
-            try:
-                capture.dummy(started_ns, time.monotonic_ns())
-            except Exception:
-                _failed(capture, "execute_dummy_batch")
-        return result
-
-    return execute_dummy_batch
-
-
-def _event(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, *args, **kwargs)
-            capture = _capture_of(getattr(self, "scheduler", None))
-            if capture is not None:
-                try:
-                    capture.ring.event(name)
-                except Exception:
-                    _failed(capture, name)
-            return result
-
-        return wrapper
-
-    return make
-
-
-def wrap_executor(owner: type) -> None:
-    """Time the calls of every executor that is built from now on."""
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            for name in surface.EXECUTOR_METHODS:
-                _wrap(type(self), name, _timed)
-            original(self, *args, **kwargs)
-
-        return __init__
-
-    _wrap(owner, "__init__", make)
-
-
-def wrap_core(owner: type) -> None:
-    """Record data-parallel dummy steps and the events that change what a step costs."""
-    _wrap(owner, "execute_dummy_batch", _dummy)
-    for name in surface.CORE_EVENTS:
-        _wrap(owner, name, _event(name))
+    wrap(owner, "__init__", make)

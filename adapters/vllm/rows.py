@@ -180,7 +180,7 @@ class Requests:
                     state.computed = seen
             elif output.num_scheduled_tokens[name] > 1 + len(drafts.get(name, ())):
                 known = self._scheduler.requests[name].num_tokens
-                self.prefilling[name] = Prefill(seen, known, known - 1)
+                self.prefilling[name] = Prefill(seen, known, known)  # its last output was thrown away too
 
     def _first_scheduled(self, new_requests: list[Any]) -> dict[str, int]:
         extras = dict.fromkeys(("prompt_tokens", "new_requests"), 0)

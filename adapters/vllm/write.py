@@ -213,8 +213,9 @@ def _extras(capture: Capture, update: Update, cut: int, unjudged: int) -> dict[s
     extras = dict(step.extras or {})
     scheduled = step.output.num_scheduled_tokens
     discarded = cut + sum(scheduled[name] for name in step.discarded or ())
+    ended = step.discarded or ()
     counts = {
-        "recomputed_tokens": sum(row.recomputed for row in step.rows or ()),
+        "recomputed_tokens": sum(row.recomputed for row in step.rows or () if row.request not in ended),
         "discarded_tokens": discarded,
         "finished_requests": follow.finished,
         "unprefilled_tokens": follow.unprefilled_tokens,

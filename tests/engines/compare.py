@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from witness import Witness
 from rooflens.collector.lengths import Lengths
 from rooflens.collector.ring_source import RingSource
 from rooflens.protocols import Batch
+from rooflens.records import StepKind
 
 TERMS = {
     "query": "query_tokens",
@@ -49,7 +51,10 @@ def ring_terms(batch: Batch) -> dict[str, int]:
 
 def differences(witness: Witness, path: Path, count_preempted: bool = True) -> list[str]:
     """Every disagreement, in words; empty if ring and engine agree."""
-    batch, lengths, doubted = read_ring(path)
+    batch, all_lengths, doubted = read_ring(path)
+    real = np.flatnonzero(batch.steps["kind"] != StepKind.DUMMY)
+    lengths = {row: all_lengths[at] for row, at in enumerate(real.tolist()) if at in all_lengths}
+    batch = replace(batch, steps=batch.steps.take(real))
     found: list[str] = []
     if batch.lost_steps or batch.torn_steps or doubted:
         found.append(f"lost {batch.lost_steps}, torn {batch.torn_steps}, doubted {doubted}")
@@ -65,7 +70,9 @@ def differences(witness: Witness, path: Path, count_preempted: bool = True) -> l
             found.append(f"step {at}: contexts or queries differ")
         after = [(row.after, int(got)) for row, got in zip(rows, mine.after, strict=False) if row.after is not None]
         if any(engine != ring for engine, ring in after):
-            found.append(f"step {at}: context after the step differs: {[pair for pair in after if pair[0] != pair[1]][:3]}")
+            found.append(
+                f"step {at}: context after the step differs: {[pair for pair in after if pair[0] != pair[1]][:3]}"
+            )
     terms = ring_terms(batch)
     for term, value in terms.items():
         if value != witness.terms[term] and (term != "preempted" or count_preempted):
@@ -81,7 +88,11 @@ def _columns(batch: Batch, witness: Witness) -> list[str]:
         found.append("KV blocks differ")
     if [running for running, _ in witness.queues] != steps["running"].tolist():
         found.append("running differs")
-    totals = steps["waiting"] + steps["deferred"]
+    if [waiting for _, waiting in witness.queues] not in (
+        (steps["waiting"] + steps["deferred"]).tolist(),
+        steps["waiting"].tolist(),
+    ):
+        found.append("waiting differs")
     if np.any(np.diff(steps["sequence"]) < 1) or np.any(steps["observed_s"] < 0):
         found.append("order of steps or times")
     pairs = [sum(r.query * r.before + r.query * (r.query + 1) // 2 for r in rows) for rows in witness.steps]
@@ -90,5 +101,4 @@ def _columns(batch: Batch, witness: Witness) -> list[str]:
     blocks = [sum(-(-r.before // 16) for r in rows) for rows in witness.steps]
     if steps["context_blocks"].tolist() != blocks:
         found.append("context blocks differ")
-    del totals
     return found

@@ -39,6 +39,7 @@ class Scenario:
 
 SYNC = {"asynchronous": False, "depth": 1}
 TINY = {"blocks": 160, "arrival": 0.8}
+CHUNKED = {"budget": 96, "sequences": 64, "abort_every": 31, "longest_prompt": 200}
 SCENARIOS = (
     Scenario("sync", **SYNC),
     Scenario("sync one-token prompts", **SYNC, longest_prompt=3, longest_output=6),
@@ -54,8 +55,8 @@ SCENARIOS = (
     Scenario("async tiny KV, runner 1", **TINY),
     Scenario("async tiny KV, runner 2", **TINY, v2=True),
     Scenario("sync tiny KV, no prefix cache", **SYNC, **TINY, prefix_caching=False),
-    Scenario("sync tiny KV, chunked, aborts, runner 2", **SYNC, **TINY, budget=96, sequences=64, abort_every=9, v2=True),
-    Scenario("async tiny KV, chunked, aborts, stop", **TINY, budget=96, sequences=64, abort_every=9, stop=9),
+    Scenario("sync tiny KV, chunked, aborts, runner 2", **SYNC, **TINY, **CHUNKED, v2=True),
+    Scenario("async tiny KV, chunked, aborts", **TINY, **CHUNKED),
     Scenario("async pipeline depth 2", depth=2, pipeline=2),
     Scenario("async pipeline depth 4, runner 2", depth=4, pipeline=4, v2=True),
     Scenario("sync pipeline depth 2", asynchronous=False, depth=2, pipeline=2),

@@ -27,7 +27,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 try:
@@ -86,7 +86,11 @@ def make_scheduler(
         **{k: v for k, v in {"block_size": BLOCK, "num_kv_heads": 1, "head_size": 64, "dtype": torch.float32,
                              "use_mla": False}.items() if k in inspect.signature(FullAttentionSpec).parameters}
     )  # fmt: skip
-    tensors = {"num_blocks": blocks, "kv_cache_tensors": [], "kv_cache_groups": [KVCacheGroupSpec(["l"], spec_of_layer)]}
+    tensors = {
+        "num_blocks": blocks,
+        "kv_cache_tensors": [],
+        "kv_cache_groups": [KVCacheGroupSpec(["l"], spec_of_layer)],
+    }
     arguments = {
         "vllm_config": config, "kv_cache_config": KVCacheConfig(**tensors), "log_stats": True, "block_size": BLOCK,
         "structured_output_manager": StructuredOutputManager(config),
@@ -100,7 +104,9 @@ def make_scheduler(
 
 def make_request(number: int, prompt: list[int], most: int, stop: int | None = None, **sampling: Any) -> Any:
     """A request as the engine core would build it."""
-    params = SamplingParams(max_tokens=most, ignore_eos=stop is None, stop_token_ids=[stop] if stop else None, **sampling)
+    params = SamplingParams(
+        max_tokens=most, ignore_eos=stop is None, stop_token_ids=[stop] if stop else None, **sampling
+    )
     params.update_from_generation_config({}, None)
     arguments = {
         "request_id": f"cmpl-{number:032x}-0", "prompt_token_ids": prompt, "sampling_params": params,
@@ -140,7 +146,11 @@ class Model:
             drafted = len(output.scheduled_spec_decode_tokens.get(name, ()))
             token = self._stop if self._stop and self._random.random() < 0.03 else 7
             sampled.append([] if name in partial else [7] * (self._accept(drafted) if drafted else 0) + [token])
-        fields = {"req_ids": names, "req_id_to_index": {n: i for i, n in enumerate(names)}, "sampled_token_ids": sampled}
+        fields = {
+            "req_ids": names,
+            "req_id_to_index": {n: i for i, n in enumerate(names)},
+            "sampled_token_ids": sampled,
+        }
         needed = {"spec_token_ids": None, "logprobs": None, "prompt_logprobs_dict": {}, "pooler_output": None}
         accepted = inspect.signature(ModelRunnerOutput).parameters
         return ModelRunnerOutput(**{k: v for k, v in (needed | fields | more).items() if k in accepted})

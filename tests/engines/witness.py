@@ -49,6 +49,7 @@ class Witness:
         self.preempted_inline: Counter[str] = Counter()
         self._pending: deque[Step] = deque()
         self._high: dict[str, int] = {}
+        self._thrown_back: Counter[str] = Counter()
         self._generated: Counter[str] = Counter()
         self._schedule, self._update = scheduler.schedule, scheduler.update_from_output
         scheduler.schedule, scheduler.update_from_output = self.schedule, self.update
@@ -75,9 +76,8 @@ class Witness:
             Row(n, seen[n], output.num_scheduled_tokens[n], len(drafts.get(n, ())), preemptions(self.requests[n]))
             for n in order
         ]
-        self.decisions.append(
-            ([(row.name, row.query, row.seen) for row in rows], list(output.num_scheduled_tokens), sorted(output.finished_req_ids))
-        )  # fmt: skip
+        decided = [(row.name, row.query, row.seen) for row in rows]
+        self.decisions.append((decided, list(output.num_scheduled_tokens), sorted(output.finished_req_ids)))
         self._pending.append(Step(output, rows))
         return output
 
@@ -129,8 +129,15 @@ class Witness:
         high = self._high[name]
         self.terms["recomputed"] += max(0, min(row.before + row.query, high) - row.before)
         self._high[name] = max(high, after)
-        if stale:
-            return
+        if sampled and not emitted and getattr(self.scheduler, "connector", None) is not None:
+            self._thrown_back.update({name: len(self._pending)})  # by a failed KV transfer, like its steps in flight
+        elif self._thrown_back[name] > 0:
+            self._thrown_back[name] -= 1
+        elif not stale:
+            self._compare(step, row, rejected, after)
+
+    def _compare(self, step: Step, row: Row, rejected: int, after: int) -> None:
+        name, request = row.name, self.requests[row.name]
         later = [other for step_ in self._pending for other in step_.rows if other.name == name]
         for step_ in self._pending:
             if any(other.name == name and other.preemptions == row.preemptions for other in step_.rows):

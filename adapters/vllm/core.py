@@ -1,0 +1,80 @@
+"""Around the scheduler: the executor's calls, data-parallel dummy steps, and events that change what a step costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rooflens.adapters.vllm import surface
+from rooflens.adapters.vllm.patch import capture_of, captures, failed, wrap
+
+
+def timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        started_ns = time.monotonic_ns()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            if captures:
+                ended_ns = time.monotonic_ns()
+                pending = captures[-1].requests.pending
+                if pending:
+                    step = pending[-1]
+                    step.executor_ns += ended_ns - started_ns
+                    step.last_return_ns = ended_ns
+
+    return wrapper
+
+
+def _dummy(original: Callable[..., Any]) -> Callable[..., Any]:
+    def execute_dummy_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        started_ns = time.monotonic_ns()
+        result = original(self, *args, **kwargs)
+        capture = capture_of(getattr(self, "scheduler", None))
+        if capture is not None:
+            try:
+                capture.dummy(started_ns, time.monotonic_ns())
+            except Exception:
+                failed(capture, "execute_dummy_batch")
+        return result
+
+    return execute_dummy_batch
+
+
+def _event(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            capture = capture_of(getattr(self, "scheduler", None))
+            if capture is not None:
+                try:
+                    capture.ring.event(name)
+                except Exception:
+                    failed(capture, name)
+            return result
+
+        return wrapper
+
+    return make
+
+
+def wrap_executor(owner: type) -> None:
+    """Time the calls of every executor that is built from now on."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            for name in surface.EXECUTOR_METHODS:
+                wrap(type(self), name, timed)
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    wrap(owner, "__init__", make)
+
+
+def wrap_core(owner: type) -> None:
+    """Record data-parallel dummy steps and the events that change what a step costs."""
+    wrap(owner, "execute_dummy_batch", _dummy)
+    for name in surface.CORE_EVENTS:
+        wrap(owner, name, _event(name))
