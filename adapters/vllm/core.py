@@ -11,6 +11,8 @@ from rooflens.adapters.vllm.patch import capture_of, captures, failed, wrap
 
 
 def timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the duration of each call to the newest step in flight: the one that the executor is working on."""
+
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         started_ns = time.monotonic_ns()
         try:

@@ -72,6 +72,7 @@ def detach(scheduler: Any) -> None:
 
 
 def failed(capture: Capture, where: str) -> None:
+    """Count a failure of the hook where a reader sees it; the first is logged, the last switches the hook off."""
     capture.failures += 1
     try:
         capture.ring.count_failure()
@@ -86,11 +87,13 @@ def failed(capture: Capture, where: str) -> None:
 
 
 def capture_of(scheduler: Any) -> Capture | None:
+    """The capture that a call should report to: None while one of its wrappers is at work further out."""
     capture: Capture | None = getattr(scheduler, CAPTURE, None)
     return None if capture is None or capture.off or capture.inside else capture
 
 
 def wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace a method by what ``make`` makes of it, once for a class and those derived from it."""
     original = getattr(owner, name, None)
     if original is None or hasattr(original, WRAPPED):  # inherited from a class that is wrapped already
         return
