@@ -1,0 +1,114 @@
+"""Starts the embedded engine as a process of its own and follows it to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rooflens.records import RooflensError
+
+Say = Callable[[str], None]
+Order = Mapping[str, Any]
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+PROBE_S = 60.0
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where the ring is, how many bytes of weights a pass reads, and why they are few where they are."""
+
+    ring: Path
+    weight_bytes: int
+    why_smaller: str | None
+
+
+def use_threads(threads: int) -> None:
+    """Tell a NumPy that is loaded later in this process how many threads its matrix products may use."""
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+
+
+def _environment(threads: int) -> dict[str, str]:
+    return {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+
+
+def best_threads(say: Say) -> int:
+    """One thread, or as many as there are cores: whichever multiplies faster at this moment.
+
+    On a machine that others use, threads that wait for one another are slower than one alone.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if cores == 1:
+        return 1
+    seconds = {threads: _probe_s(threads) for threads in (1, cores)}
+    best = min(seconds, key=lambda threads: seconds[threads])
+    worse = next(threads for threads in seconds if threads != best)
+    times = seconds[worse] / seconds[best]
+    say(f"matrix products in {best} of {cores} threads, {times:.1f} times as fast as in {worse}")
+    return best
+
+
+def _probe_s(threads: int) -> float:
+    command = [sys.executable, "-m", "rooflens.adapters.embedded.probe"]
+    try:
+        done = subprocess.run(
+            command, env=_environment(threads), capture_output=True, text=True, timeout=PROBE_S, check=True
+        )
+        return float(done.stdout)
+    except subprocess.CalledProcessError as error:
+        raise RooflensError(f"the embedded engine does not run: {_last_line(error.stderr)}") from None
+    except subprocess.TimeoutExpired:
+        raise RooflensError("this machine is too busy for the demo: a one-second probe took a minute") from None
+
+
+def available_memory_bytes() -> int:
+    """Memory that may be used: what the machine has left, or what a control group allows, whichever is less."""
+    from rooflens.collector.cpu_roof import memory_available_bytes
+
+    limits = [memory_available_bytes()]
+    for name in CGROUP_LIMITS:
+        try:
+            text = Path(name).read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limits.append(int(text))
+    return min(limits)
+
+
+def carry_out(order: Order, threads: int, say: Say, tick: Say) -> Outcome:
+    """Run the engine as ordered; RooflensError with its last words if it fails.
+
+    ``say`` gets what a reader should keep, ``tick`` a line twice a second that replaces the one before.
+    """
+    command = [sys.executable, "-m", "rooflens.adapters.embedded", json.dumps(order)]
+    outcome = None
+    with subprocess.Popen(
+        command, env=_environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            for line in child.stdout or ():
+                told = json.loads(line)
+                if "ring" in told:
+                    outcome = Outcome(Path(told["ring"]), told["weight_bytes"], told["why_smaller"])
+                    say(f"the engine reads {outcome.weight_bytes / 1e6:,.0f} MB of weights a step")
+                elif "phase" in told:
+                    tick(f"  load {told['phase']}: {told['gone_s']:.0f} s, {told['steps']:,} steps")
+            words = (child.stderr.read() if child.stderr else "").strip()
+        finally:
+            if child.poll() is None:
+                child.terminate()
+    if child.returncode or outcome is None:
+        raise RooflensError(f"the embedded engine ended with {child.returncode}: {_last_line(words)}")
+    return outcome
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["without a word"])[-1]

@@ -1,0 +1,209 @@
+"""A recording's figures as text and as JSON; the only place that turns SI units into readable ones."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from rooflens.analyzer.summary import Phase, Summary
+from rooflens.model_records import HardwareSpec
+from rooflens.pipeline import DIED, LIVE, Recording
+
+HEADINGS = ("where the time went", "steps", "time", "share", "step p50", "p90", "floor", "serial", "x floor", "MBU", "MFU", "bound by")  # fmt: skip  # noqa: E501
+
+
+def seconds_text(value: float | None) -> str:
+    """A duration with three digits and the unit that fits; a dash where it is not known."""
+    if value is None:
+        return "-"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}" if value < 1000 * scale else f"{value / scale:,.0f} {unit}"
+    return "0 s" if not value else f"{value * 1e9:.3g} ns"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns side by side: the first to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(w) if not n else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def phase_table(summary: Summary) -> list[str]:
+    """The phases with the floor beside the observed time, as far as it is known."""
+    rows: list[Sequence[str]] = [HEADINGS]
+    for phase in summary.phases:
+        rows.append(_phase_row(phase))
+        if phase.name == "decode" and len(summary.decode_by_batch) > 1:
+            rows += [_phase_row(replace(part, name=f"  {part.name}")) for part in summary.decode_by_batch]
+    if not any(phase.floor for phase in summary.phases):
+        rows = [row[:6] for row in rows]
+    return aligned(rows)
+
+
+def _phase_row(phase: Phase) -> Sequence[str]:
+    step, floor = phase.step_s, phase.floor
+    bound = ", ".join(floor.bound_steps) if floor else ""
+    if floor and len(floor.bound_steps) > 1:
+        bound = ", ".join(f"{name} {count / floor.steps:.0%}" for name, count in floor.bound_steps.items())
+    return (
+        phase.name,
+        f"{phase.steps:,}" if phase.steps else "",
+        seconds_text(phase.seconds),
+        f"{phase.share_ratio:.1%}",
+        seconds_text(step.p50) if step else "",
+        seconds_text(step.p90) if step else "",
+        seconds_text(floor.floor_s) if floor else "",
+        seconds_text(floor.serial_floor_s + floor.link_s) if floor else "",
+        f"{floor.observed_s / floor.floor_s:.2f}" if floor and floor.floor_s else "",
+        f"{floor.mbu:.0%}" if floor else "",
+        f"{floor.mfu:.0%}" if floor else "",
+        bound,
+    )
+
+
+def text(recording: Recording, summary: Summary, hardware: HardwareSpec | None, problem: str | None) -> str:
+    """The whole report of one ring."""
+    lines = [*_head(recording, summary), "", *phase_table(summary), "", *_facts(recording, summary)]
+    lines += _floor_lines(summary, hardware, problem) + _warnings(recording, summary)
+    return "\n".join(lines)
+
+
+def _head(recording: Recording, summary: Summary) -> list[str]:
+    info = recording.info
+    words = ["facts not recorded"]
+    if info is not None:
+        parts = (info.engine, info.engine_version, info.model_name, info.quantization or info.weight_dtype)
+        words = [str(part) for part in parts if part]
+    return [
+        f"engine    {', '.join(words)}; {ending_text(recording)}",
+        f"ring      {recording.path}",
+        f"recorded  {summary.steps:,} steps in {seconds_text(summary.span_s)}; lost {recording.lost_steps:,}, "
+        f"torn {recording.torn_steps:,}, lengths doubted {recording.doubted_frames:,}, "
+        f"hook failures {recording.hook_failures:,}",
+    ]
+
+
+def ending_text(recording: Recording) -> str:
+    """Whether the engine lives, and what became of its last step."""
+    step = recording.in_flight
+    if recording.ending not in (LIVE, DIED):
+        return "ended in order"
+    if step is None:
+        return "live" if recording.ending == LIVE else "died between two steps"
+    what = f"step {step.ordinal:,} ({step.requests:,} sequences, {step.tokens:,} tokens)"
+    if recording.ending == LIVE:
+        return f"live, {what} running for {seconds_text(recording.in_flight_s)}"
+    after = "before its first output"
+    if len(recording.steps):
+        last_s, last_unix_s = (float(recording.steps[name][-1]) for name in ("output_monotonic_s", "unix_s"))
+        when = datetime.datetime.fromtimestamp(last_unix_s + step.submit_monotonic_s - last_s, datetime.UTC)
+        after = f"which began at {when:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(step.submit_monotonic_s - last_s)} after "
+        after += "the last output"
+    return f"died in {what}, {after}"
+
+
+def _facts(recording: Recording, summary: Summary) -> list[str]:
+    spreads, totals, ratios = summary.spreads, summary.totals, summary.ratios
+    rows: list[Sequence[str]] = [("", "p50", "p90", "max")]
+    names = {
+        "requests": "batch, sequences",
+        "query_tokens": "tokens a step",
+        "max_context_tokens": "longest context, tokens",
+        "context_tokens": "context of the batch, tokens",
+        "waiting": "waiting requests",
+        "deferred": "deferred requests",
+        "kv_blocks_used": "KV blocks used",
+    }
+    for name, label in names.items():
+        if (spread := spreads.get(name)) is not None:
+            rows.append((label, f"{spread.p50:,.0f}", f"{spread.p90:,.0f}", f"{spread.max:,.0f}"))
+    if ratios["kv_used_max"] is not None:
+        used = (ratios["kv_used_p50"], ratios["kv_used_p90"], ratios["kv_used_max"])
+        rows.append(("KV cache used", *(f"{ratio:.0%}" for ratio in used if ratio is not None)))
+    if (wait := spreads.get("oldest_wait_s")) is not None:
+        rows.append(("oldest wait", *(seconds_text(value) for value in (wait.p50, wait.p90, wait.max))))
+    host = ", ".join(f"{name.removesuffix('_s')} {seconds_text(value)}" for name, value in summary.host_s.items())
+    lines = [*aligned(rows), "", f"host      {host} (between steps, or overlapped with them)"]
+    rate = ratios["generated_tokens_per_s"]
+    lines.append(
+        f"tokens    {_count(totals['generated_tokens'])} generated{f' ({rate:,.1f}/s)' if rate else ''}, "
+        f"{_count(totals['prefill_tokens'])} prefilled, {_count(totals['recomputed_tokens'])} recomputed after "
+        f"{_count(totals['preempted'])} preemptions"
+    )
+    if totals["drafted_tokens"]:
+        lines.append(f"drafts    {_count(totals['drafted_tokens'])}, accepted {_percent(ratios['draft_acceptance'])}")
+    if totals["prefix_hit_local_tokens"] or totals["prefix_hit_external_tokens"]:
+        lines.append(f"prefixes  {_percent(ratios['prefix_hit'])} of prompt tokens found in a cache")
+    if recording.dropped_payloads:
+        lines.append(f"dropped   {recording.dropped_payloads:,} frames were too large for the ring: lengths not known")
+    return lines
+
+
+def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str | None) -> list[str]:
+    if problem or hardware is None:
+        return [f"floor     not known: {problem}"]
+    rates = ", ".join(f"{rate / 1e12:.3g} TFLOP/s {name}" for name, rate in hardware.peak_flops_per_s.items())
+    lines = [
+        f"floor     {hardware.id} ({hardware.origin}): {hardware.memory_bandwidth_bytes_per_s / 1e9:,.1f} GB/s, {rates}"
+    ]
+    if summary.measurement_invalid:
+        lines.append(
+            f"measurement_invalid: {summary.invalid_windows} of {summary.windows} windows of steps were faster than "
+            "the floor allows: the roof, the model or the times are wrong, so do not trust the ratios"
+        )
+    elif summary.below_floor_steps:
+        lines.append(
+            f"          {summary.below_floor_steps:,} single steps below it (late outputs shorten the next step)"
+        )
+    return lines
+
+
+def _warnings(recording: Recording, summary: Summary) -> list[str]:
+    lines = [f"clock     the wall clock jumped by {jump:+.1f} s" for jump in summary.clock_jumps_s]
+    other = {name: count for name, count in summary.events.items() if name != "clock_jump"}
+    if other:
+        lines.append("events    " + ", ".join(f"{n} {c}" if c > 1 else n for n, c in other.items()))
+    return lines
+
+
+def _count(value: int | None) -> str:
+    return "an unknown number" if value is None else f"{value:,}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "not known" if ratio is None else f"{ratio:.1%}"
+
+
+def as_json(
+    recording: Recording, summary: Summary, hardware: HardwareSpec | None, problem: str | None
+) -> dict[str, Any]:
+    """The same figures in SI units; null for what is not known."""
+    step = recording.in_flight
+    return {
+        "ring": str(recording.path),
+        "engine": recording.info.to_json() if recording.info else None,
+        "ending": recording.ending,
+        "in_flight": asdict(step) | {"age_s": recording.in_flight_s} if step else None,
+        "lost_steps": recording.lost_steps,
+        "torn_steps": recording.torn_steps,
+        "doubted_frames": recording.doubted_frames,
+        "hook_failures": recording.hook_failures,
+        "dropped_payloads": recording.dropped_payloads,
+        **asdict(summary),
+        "measurement_invalid": summary.measurement_invalid,
+        "hardware": asdict(hardware) if hardware else None,
+        "floor_problem": problem,
+    }
+
+
+def progress(line: str) -> None:
+    """One line for a person who waits; nothing where nobody looks."""
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr)
