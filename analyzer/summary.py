@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -132,7 +132,7 @@ def summarise(
         totals={name: _total(table, name) for name in TOTALS},
         ratios=_ratios(table, span_s, kv_blocks),
         events=dict(Counter(event.name for event in events)),
-        clock_jumps_s=tuple(float(event.detail["jump_s"]) for event in events if event.name == "clock_jump"),
+        clock_jumps_s=tuple(_jumps(events)),
         windows=windows,
         invalid_windows=invalid,
         below_floor_steps=int(analysis.below_floor.sum()) if analysis is not None else 0,
@@ -182,6 +182,13 @@ def _floor(analysis: StepAnalysis, rows: Mask) -> Floor | None:
         mfu=float((analysis.mfu[rows] * analysis.observed_s[rows]).sum()) / observed_s,
         bound_steps={Bound(number).name.lower(): count for number, count in sorted(bounds.items())},
     )
+
+
+def _jumps(events: Sequence[RingEvent]) -> Iterator[float]:
+    for event in events:
+        jump_s = event.detail.get("jump_s")
+        if event.name == "clock_jump" and isinstance(jump_s, int | float):
+            yield float(jump_s)
 
 
 def _windows(analysis: StepAnalysis | None) -> tuple[int, int]:

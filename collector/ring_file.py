@@ -10,11 +10,8 @@ import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
-
-import numpy as np
-from numpy.typing import NDArray
 
 from rooflens.records import EngineInfo, RooflensError
 from rooflens.ring import (
@@ -32,6 +29,12 @@ from rooflens.ring import (
     is_live,
     parse_header,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LAST_SEQUENCE = 1 << 62  # no engine gets there; a state that says so was overwritten by something else
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,23 @@ class InFlight:
     requests: int
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The whole slots of one read in order, and how far it came: ``last`` is the newest sequence it looked at.
+
+    ``lost`` were overwritten before they could be read, ``torn`` fail their check sum.
+    """
+
+    slots: NDArray[Any]
+    last: int
+    lost: int
+    torn: int
+
+
 def slot_dtype(header: RingHeader) -> np.dtype[Any]:
     """The slots as the ring itself describes them; fields that this version does not know are skipped."""
+    import numpy as np
+
     names, formats, offsets = zip(*[(n, f"<{kind}", o) for n, kind, o in header.slot_layout], strict=True)
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": header.slot_bytes})
 
@@ -74,13 +92,13 @@ class RingFile:
             self.header = parse_header(os.pread(self._fd, INFO_OFFSET, 0), str(path))
             if os.fstat(self._fd).st_size < self.header.file_bytes:
                 raise RooflensError(f"{path} is truncated: the rest of the ring is missing")
-        except (ValueError, KeyError, struct.error) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, struct.error) as error:
             self.close()
             raise RooflensError(f"{path} has a damaged header: {error}") from None
         except RooflensError:
             self.close()
             raise
-        self.dtype = slot_dtype(self.header)
+        self._dtype: np.dtype[Any] | None = None
 
     def _open(self, path: Path) -> int:
         try:
@@ -103,6 +121,13 @@ class RingFile:
             raise RooflensError(f"{path} belongs to user {status.st_uid}: read it as that user or as root")
         return descriptor
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The slots' layout; NumPy is needed from here on, not for the header, the state and the raw slots."""
+        if self._dtype is None:
+            self._dtype = slot_dtype(self.header)
+        return self._dtype
+
     def close(self) -> None:
         """Let go of the file."""
         if not self._borrowed and self._fd >= 0:
@@ -118,8 +143,10 @@ class RingFile:
         """The writer's counts at this moment."""
         raw = os.pread(self._fd, STATE.size + STATE_MORE.size, STATE_OFFSET)
         sequence, head = STATE.unpack_from(raw)
+        if sequence > LAST_SEQUENCE:
+            raise RooflensError(f"{self.path} has a damaged state: {sequence} steps cannot be")
         closed, failures, dropped, area = STATE_MORE.unpack_from(raw, STATE.size)
-        return RingState(sequence, head, bool(closed), failures, dropped, area)
+        return RingState(sequence, head, bool(closed), failures, dropped, area & 1)
 
     def info(self) -> EngineInfo | None:
         """The engine's facts; None if none were written or they are torn."""
@@ -128,7 +155,7 @@ class RingFile:
             size, check = INFO_HEAD.unpack_from(raw)
             text = raw[INFO_HEAD.size : INFO_HEAD.size + size]
             if size and crc32(text) == check:
-                with contextlib.suppress(ValueError, TypeError, RooflensError):
+                with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError, RooflensError):
                     return EngineInfo.from_json(json.loads(text))
         return None
 
@@ -139,37 +166,50 @@ class RingFile:
         seen = [InFlight(o, ns / 1e9, tokens, requests) for o, ns, requests, tokens in stamps if o]
         return sorted(seen, key=lambda stamp: -stamp.ordinal)
 
-    def slots(self, after: int) -> tuple[NDArray[Any], int, int]:
-        """The whole slots with a sequence above ``after``, in order; how many were lost, how many torn.
+    def slots(self, after: int) -> Slots:
+        """The slots with a sequence above ``after``."""
+        import numpy as np
 
-        Lost ones were overwritten before this call; torn ones fail their check sum.
-        """
         last = self.state().sequence
         first = max(after + 1, last - self.header.slot_count + 1)
         if last < first:
-            return np.empty(0, self.dtype), max(0, last - after), 0
-        raw = self._read_slots(first, last)
+            return Slots(np.empty(0, self.dtype), max(last, after), max(0, last - after), 0)
+        raw = self.read_raw(first, last)
+        good, newer = self._whole(raw, first)
+        if not (good | newer).all():  # on some machines the count can be seen before the slot that it counts
+            raw = self.read_raw(first, last)
+            good, newer = self._whole(raw, first)
         slots = np.frombuffer(raw, self.dtype)
-        wanted = np.arange(first, last + 1, dtype=np.uint64)
+        lost = first - after - 1 + int(newer.sum())
+        torn = len(slots) - int(good.sum()) - int(newer.sum())
+        return Slots(slots if good.all() else slots[good], last, lost, torn)
+
+    def _whole(self, raw: bytes, first: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Masks of the slots that are what they should be, and of those that the writer has come round to since."""
+        import numpy as np
+
+        slots = np.frombuffer(raw, self.dtype)
+        wanted = np.arange(first, first + len(slots), dtype=np.uint64)
         body = self.header.slot_bytes - 4
         view = memoryview(raw)
         starts = range(0, len(raw), self.header.slot_bytes)
         checks = np.fromiter((crc32(view[at : at + body]) for at in starts), np.uint32, len(slots))
         whole = checks == slots["crc"]
         current = slots["sequence"] == wanted
-        newer = whole & ~current  # the writer has come round while we read
-        good = whole & current
-        lost = first - after - 1 + int(newer.sum())
-        torn = len(slots) - int(good.sum()) - int(newer.sum())
-        return (slots if good.all() else slots[good]), lost, torn
+        return whole & current, whole & ~current
 
-    def _read_slots(self, first: int, last: int) -> bytes:
+    def read_raw(self, first: int, last: int) -> bytes:
+        """The bytes of the slots from sequence ``first`` to ``last``, at most as many as the ring holds."""
         size, count, base = self.header.slot_bytes, self.header.slot_count, self.header.slots_offset
         start, end = (first - 1) % count, (last - 1) % count
         if start <= end:
-            return os.pread(self._fd, (end - start + 1) * size, base + start * size)
-        head = os.pread(self._fd, (count - start) * size, base + start * size)
-        return head + os.pread(self._fd, (end + 1) * size, base)
+            raw = os.pread(self._fd, (end - start + 1) * size, base + start * size)
+        else:
+            raw = os.pread(self._fd, (count - start) * size, base + start * size)
+            raw += os.pread(self._fd, (end + 1) * size, base)
+        if len(raw) != (last - first + 1) * size:
+            raise RooflensError(f"{self.path} was cut short while it was read")
+        return raw
 
     def payload(self, offset: int, size: int) -> bytes | None:
         """The payload of a slot; None if it was overwritten or is torn."""

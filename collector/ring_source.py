@@ -13,10 +13,11 @@ from rooflens.collector.lengths import SUMS, LengthDecoder, Lengths
 from rooflens.collector.payload import Sections, parse
 from rooflens.collector.ring_file import RingFile
 from rooflens.protocols import Batch
-from rooflens.records import RingEvent, StepKind, StepTable
+from rooflens.records import EngineInfo, RingEvent, StepKind, StepTable
 from rooflens.ring import EVENT, EXTRA_FIELDS, UNKNOWN
 
 DEFAULT_BLOCK_TOKENS = 16
+MOST_BLOCK_TOKENS = 1 << 20  # no engine has larger blocks; a ring that says so is damaged
 CLOCK_JUMP_S = 1.0  # wall clocks are slewed by less between two anchors; more is a step or a suspend
 _COPIED = (
     "sequence", "kind", "requests", "prefill_requests", "query_tokens", "prefill_tokens", "generated_tokens",
@@ -29,6 +30,11 @@ _MAYBE_DURATIONS = {"executor_s": "executor_ns", "wait_s": "wait_ns"}
 _AGES = {"oldest_wait_s": "oldest_wait_us", "summed_wait_s": "summed_wait_us"}
 
 
+def _block_tokens(info: EngineInfo | None) -> int:
+    said = info.block_tokens if info else None
+    return said if isinstance(said, int) and 1 <= said <= MOST_BLOCK_TOKENS else DEFAULT_BLOCK_TOKENS
+
+
 class RingSource:
     """Reads one ring from where it left off; see protocols.Source."""
 
@@ -37,8 +43,9 @@ class RingSource:
         self.file = RingFile(path)
         self.info = self.file.info()
         self._after = after
+        self._last_whole = after
         self._last_output_s: float | None = None
-        self._decoder = LengthDecoder((self.info.block_tokens if self.info else None) or DEFAULT_BLOCK_TOKENS)
+        self._decoder = LengthDecoder(_block_tokens(self.info))
         self._anchors: list[tuple[float, float]] = [
             (self.file.header.created_monotonic_ns / 1e9, self.file.header.created_unix_ns / 1e9)
         ]
@@ -54,10 +61,11 @@ class RingSource:
 
     def read(self, visit: Callable[[int, Lengths], None] | None = None) -> Batch:
         """All steps since the last call, in order; ``visit`` gets every step's own lengths by row of the table."""
-        first = self._after + 1
-        slots, lost, torn = self.file.slots(self._after)
+        first = self._last_whole + 1
+        found = self.file.slots(self._after)
+        slots, self._after = found.slots, found.last
         if len(slots):
-            self._after = int(slots["sequence"][-1])
+            self._last_whole = int(slots["sequence"][-1])
         events, jumps = [], []
         cache: dict[int, Sections | None] = {}
         for at in np.flatnonzero(slots["sections"]).tolist():
@@ -77,9 +85,11 @@ class RingSource:
         steps = slots[rows]
         after_gap = self._after_gap(slots["sequence"], first)[rows] if len(rows) else np.empty(0, bool)
         row_of = np.cumsum(is_step) - 1
-        by_row = {int(row_of[at]): found for at, found in cache.items() if is_step[at]}
+        by_row = {int(row_of[at]): known for at, known in cache.items() if is_step[at]}
         table = self._table(steps, after_gap, by_row, visit)
-        return Batch(self.info, table, tuple(sorted((*events, *jumps), key=lambda e: e.sequence)), lost, torn)
+        return Batch(
+            self.info, table, tuple(sorted((*events, *jumps), key=lambda e: e.sequence)), found.lost, found.torn
+        )
 
     def _sections(self, slot: Any) -> Sections | None:
         raw = self.file.payload(int(slot["arena_offset"]), int(slot["arena_bytes"]))

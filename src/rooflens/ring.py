@@ -188,6 +188,9 @@ def parse_header(page: bytes, name: str) -> RingHeader:
     missing = {n for n, _ in SLOT_FIELDS} - {n for n, _, _ in slot}
     if missing:
         raise RooflensError(f"{name} lacks the slot fields {sorted(missing)}: written by an incompatible rooflens")
+    fits = all(kind in _CODES and 0 <= at <= slot_bytes - int(kind[1]) for _, kind, at in slot)
+    if not (fits and slots and arena_bytes and slots_at >= INFO_OFFSET and arena_at >= slots_at + slots * slot_bytes):
+        raise RooflensError(f"{name} has a header that contradicts itself: it is damaged")
     return RingHeader(
         major, minor, slot_bytes, slots, slots_at, arena_at, arena_bytes, pid, rank, unix_ns, mono_ns,
         slot, tuple(described["extras"]),

@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler_harness import AsyncScheduler, Model, RequestStatus, Scheduler, make_request, make_scheduler
+from scheduler_harness import AsyncScheduler, Model, Scheduler, make_request, make_scheduler
+from vllm.v1.request import RequestStatus
 from witness import Witness
 
 
