@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 from rooflens.cli.embedded import Order, available_memory_bytes, best_threads, carry_out, use_threads
@@ -45,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the engine, read its ring, print the table."""
     if not LEAST_SECONDS <= args.seconds <= MOST_SECONDS:
         raise RooflensError(f"--seconds {args.seconds:g} is not from {LEAST_SECONDS:g} to {MOST_SECONDS:g}")
+    if find_spec("numpy") is None:
+        raise RooflensError("'demo' needs numpy: pip install 'rooflens[demo]'")
     say = _silent if args.json else _say
     tick = _tick if sys.stderr.isatty() and not args.json else _silent
     threads = args.threads or best_threads(say)

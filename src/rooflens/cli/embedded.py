@@ -56,7 +56,7 @@ def best_threads(say: Say) -> int:
 
 
 def _probe_s(threads: int) -> float:
-    command = [sys.executable, "-m", "rooflens.adapters.embedded.probe"]
+    command = [sys.executable, "-P", "-m", "rooflens.adapters.embedded.probe"]
     try:
         done = subprocess.run(
             command, env=_environment(threads), capture_output=True, text=True, timeout=PROBE_S, check=True
@@ -88,7 +88,7 @@ def carry_out(order: Order, threads: int, say: Say, tick: Say) -> Outcome:
 
     ``say`` gets what a reader should keep, ``tick`` a line twice a second that replaces the one before.
     """
-    command = [sys.executable, "-m", "rooflens.adapters.embedded", json.dumps(order)]
+    command = [sys.executable, "-P", "-m", "rooflens.adapters.embedded", json.dumps(order)]
     outcome = None
     with subprocess.Popen(
         command, env=_environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

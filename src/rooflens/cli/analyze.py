@@ -1,0 +1,134 @@
+"""Where the step time of a recording went, beside the shortest time that the hardware allows.
+
+Reads rings of engines that run, ended or died; without an argument those of this user's default folder, newest first.
+The floor needs the hardware: --hardware, or this machine's CPU, measured once, for a recording of the embedded
+engine that has ended.
+
+examples:
+  rooflens analyze
+  rooflens analyze /dev/shm/rooflens-0/host-1a2b3c4d-0.ring --hardware h100-sxm5-80
+  rooflens analyze /dev/shm/rooflens-0 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflens.cli.find_rings import rings_at
+from rooflens.collector.raw_slots import RawSummary, read_raw
+from rooflens.records import RooflensError
+
+if TYPE_CHECKING:
+    from rooflens.model_records import HardwareSpec
+    from rooflens.pipeline import Recording
+
+EXIT_FAULT = 2
+THIS_CPU = "this-cpu"
+EMBEDDED = "rooflens-embedded"
+INSTALL_HINT = "for phases, lengths and the roofline: pip install 'rooflens[sidecar]'"
+NO_STEPS = "no step recorded yet: the engine has not run since it started, or died in its first step"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `rooflens analyze`."""
+    add = parser.add_argument
+    add("rings", nargs="*", metavar="RING|FOLDER", help="rings, or folders of rings (default: this user's folder)")
+    add(
+        "--hardware",
+        metavar="ID",
+        help="what the engine ran on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
+        "(measures this machine for some seconds)",
+    )
+    add("--json", action="store_true", help="a JSON array with one object a ring, in SI units, null for not known")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Report every ring; those that cannot be read are one line each, and make the exit code 2."""
+    paths = rings_at(args.rings)
+    report = _full_report(args.hardware) if find_spec("numpy") else _raw_report
+    objects: list[dict[str, Any]] = []
+    code = 0
+    for path in paths:
+        try:
+            data, text = report(path)
+        except RooflensError as error:
+            if len(paths) == 1:
+                raise
+            print(f"rooflens: {error}", file=sys.stderr)
+            code = EXIT_FAULT
+            continue
+        if not args.json:
+            print(("\n" if objects else "") + text)
+        objects.append(data)
+    if args.json:
+        print(json.dumps(objects, allow_nan=False))
+    return code
+
+
+Report = Callable[[Path], tuple[dict[str, Any], str]]
+
+
+def _full_report(hardware_name: str | None) -> Report:
+    """Phases, lengths and floors; the hardware is found, or measured, once for all rings."""
+    from rooflens.analyzer.hardware import find_hardware
+    from rooflens.cli.report import as_json, ending_text, text
+    from rooflens.pipeline import ENDED, lay_beside, read_ring
+
+    measured: list[HardwareSpec] = []
+    named = find_hardware(hardware_name) if hardware_name and hardware_name.strip().lower() != THIS_CPU else None
+
+    def hardware_of(recording: Recording) -> HardwareSpec | None:
+        embedded = recording.info is not None and recording.info.engine == EMBEDDED and recording.ending == ENDED
+        if named is not None or not (hardware_name or embedded):
+            return named
+        if not measured:
+            measured.append(_measure())
+        return measured[0]
+
+    def report(path: Path) -> tuple[dict[str, Any], str]:
+        recording = read_ring(path)
+        if not len(recording.steps):
+            facts = {"ring": str(path), "steps": 0, "ending": recording.ending}
+            return facts, f"ring      {path}; {ending_text(recording)}\n{NO_STEPS}"
+        hardware = hardware_of(recording)
+        summary, _, problem = lay_beside(recording, hardware)
+        data = as_json(recording, summary, hardware, problem)
+        return data, text(recording, summary, hardware, problem)
+
+    return report
+
+
+def _measure() -> HardwareSpec:
+    from rooflens.cli.report import progress
+    from rooflens.collector.cpu_roof import measure_cpu
+
+    return measure_cpu(progress=progress)
+
+
+def _raw_report(path: Path) -> tuple[dict[str, Any], str]:
+    found = read_raw(path)
+    engine = found.info.to_json() if found.info else None
+    return {"ring": str(path), **asdict(found), "info": engine, "hint": INSTALL_HINT}, _raw_text(path, found)
+
+
+def _raw_text(path: Path, found: RawSummary) -> str:
+    ending = "live" if found.live else "ended in order" if found.closed else "died"
+    kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.steps_by_kind.items())) or "none"
+    lines = [
+        f"engine    {found.info.engine if found.info else 'facts not recorded'}; {ending}",
+        f"ring      {path}",
+        f"recorded  {found.steps:,} steps ({kinds}) in {found.span_s:,.3f} s; lost {found.lost_steps:,}, torn "
+        f"{found.torn_steps:,}, hook failures {found.hook_failures:,}",
+        f"tokens    {found.query_tokens:,} computed, {found.generated_tokens:,} generated",
+    ]
+    if found.step_p50_s is not None and found.step_p90_s is not None and found.step_max_s is not None:
+        times = (found.step_p50_s, found.step_p90_s, found.step_max_s)
+        lines.append("step      p50 {:.3f} ms, p90 {:.3f} ms, max {:.3f} ms".format(*(t * 1e3 for t in times)))
+    return "\n".join([*lines, INSTALL_HINT])
