@@ -51,8 +51,8 @@ def next_step(root: Path = Path("/")) -> str:
         if excluded(environment):
             named = environment["VLLM_PLUGINS"][:80]
             return (
-                f"vLLM (process {pid}) was started with VLLM_PLUGINS={named!r}, which leaves rooflens out: add rooflens "
-                "to it and restart"
+                f"vLLM (process {pid}) was started with VLLM_PLUGINS={named!r}, which leaves rooflens out: "
+                "add rooflens to it and restart"
             )
         if disabled(environment):
             return f"vLLM (process {pid}) was started with {DISABLE_VARIABLE} set: unset it and restart"
