@@ -22,11 +22,14 @@ FOLDERS = ("adapters", "collector", "analyzer", "exporters", "dashboards")
 CREATE_RING = """
 import sys
 from pathlib import Path
-from rooflens.ring_folder import create_ring
-writer, path = create_ring(Path(sys.argv[1]), 0)
-writer.set_info({"instance": "test", "engine": "test"})
-writer.close()
-print(path)
+from rooflens.adapters.recorder import Recorder
+recorder = Recorder("test", folder=Path(sys.argv[1]), strict=True)
+for context in range(16, 80):
+    with recorder.step(contexts=[context]) as step:
+        step.generated_tokens = 1
+recorder.close()
+assert recorder.failures == 0
+print(recorder.path)
 """
 LOADED_BY_THE_ENGINE = """
 import sys
