@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import stat
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,10 +91,7 @@ class RingFile:
             self.header = parse_header(os.pread(self._fd, INFO_OFFSET, 0), str(path))
             if os.fstat(self._fd).st_size < self.header.file_bytes:
                 raise RooflensError(f"{path} is truncated: the rest of the ring is missing")
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, struct.error) as error:
-            self.close()
-            raise RooflensError(f"{path} has a damaged header: {error}") from None
-        except RooflensError:
+        except BaseException:
             self.close()
             raise
         self._dtype: np.dtype[Any] | None = None

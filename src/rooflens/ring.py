@@ -183,8 +183,12 @@ def parse_header(page: bytes, name: str) -> RingHeader:
     (crc,) = U32.unpack_from(page, HEADER.size)
     if crc32(page[: HEADER.size] + layout) != crc:
         raise RooflensError(f"{name} has a damaged or half-written header: the engine died while creating it")
-    described = json.loads(layout)
-    slot = tuple((str(n), str(k), int(o)) for n, k, o in described["slot"])
+    try:
+        described = json.loads(layout)
+        slot = tuple((str(n), str(k), int(o)) for n, k, o in described["slot"])
+        extras = tuple(map(str, described["extras"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RooflensError(f"{name} has a damaged header: {error}") from None
     missing = {n for n, _ in SLOT_FIELDS} - {n for n, _, _ in slot}
     if missing:
         raise RooflensError(f"{name} lacks the slot fields {sorted(missing)}: written by an incompatible rooflens")
@@ -193,7 +197,7 @@ def parse_header(page: bytes, name: str) -> RingHeader:
         raise RooflensError(f"{name} has a header that contradicts itself: it is damaged")
     return RingHeader(
         major, minor, slot_bytes, slots, slots_at, arena_at, arena_bytes, pid, rank, unix_ns, mono_ns,
-        slot, tuple(described["extras"]),
+        slot, extras,
     )  # fmt: skip
 
 
