@@ -15,6 +15,7 @@ from rooflens.ring_writer import RingWriter, pack_cold
 
 SPIN_REPORT_NS = 1_000_000_000
 SPINS_TOLD = 8  # fewer in a row are a pipeline's empty turns, told once a second
+MOST_PENDING = 64  # deeper than any pipeline: up to vLLM 0.10.0 the empty steps of one are never updated
 DECODE = int(StepKind.DECODE)
 
 
@@ -50,6 +51,8 @@ class Capture:
             step.preempted, follow.preempted_now = follow.preempted_now, 0
         if not total:
             follow.pending.append(step)
+            if len(follow.pending) > MOST_PENDING and not follow.pending[0].output.total_num_scheduled_tokens:
+                follow.pending.popleft()
             return
         cached = output.scheduled_cached_reqs
         resumed = getattr(cached, "resumed_req_ids", None)

@@ -70,13 +70,6 @@ def external_hits(scheduler: Any, request: Any, hits: int) -> int | None:
     return None if external is None else min(hits, int(external))
 
 
-def drops_output(request: Any) -> bool:
-    """Whether vLLM will throw away an output in flight of this preempted request."""
-    if getattr(request, "drop_stale_output", False) and getattr(request, "num_stale_output_tokens", 0) > 0:
-        return True
-    return bool(getattr(request, "discard_latest_async_tokens", False))
-
-
 class Requests:
     """Follows the few requests whose history matters; everything else stays in the scheduler."""
 
@@ -97,6 +90,8 @@ class Requests:
     def take(self, output: Any) -> Pending | None:
         """The step that ``output`` belongs to, no longer pending; None if it was never seen."""
         pending = self.pending
+        while pending and pending[0].output is not output and not pending[0].output.total_num_scheduled_tokens:
+            pending.popleft()  # up to vLLM 0.10.0 a batch queue forgets an empty step
         if pending and pending[0].output is output:
             return pending.popleft()
         for step in pending:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflens.adapters.frames import Payload, removals
 from rooflens.adapters.vllm.frame import Stream
-from rooflens.adapters.vllm.rows import Pending, Row, drops_output
+from rooflens.adapters.vllm.rows import Pending, Row
 from rooflens.records import GraphMode, StepKind
 from rooflens.ring import COLD_FIELDS, CONTEXT_DOUBTED, EDIT, EXTRA_FIELDS, KEY, RECOMPUTE, UNKNOWN
 from rooflens.ring_writer import pack_cold
@@ -43,7 +43,6 @@ class Update:
     result: Any
     started_ns: int
     sampled: list[int] | None
-    dropped_tokens: int
     ended_ns: int = 0
     outputs: Any = None
 
@@ -54,12 +53,7 @@ def before_update(capture: Capture, output: Any, result: Any, started_ns: int) -
     if step is None:
         return None
     sampled = list(map(len, result.sampled_token_ids)) if output.scheduled_spec_decode_tokens else None
-    dropped = 0
-    for name in step.stale or ():
-        request = capture.scheduler.requests.get(name)
-        if request is not None and drops_output(request):
-            dropped += len(result.sampled_token_ids[result.req_id_to_index[name]])
-    return Update(step, result, started_ns, sampled, dropped)
+    return Update(step, result, started_ns, sampled)
 
 
 def write_full(capture: Capture, update: Update) -> None:
@@ -188,20 +182,36 @@ def _lengths(payload: Payload, stream: Stream, base: Stream | None, context: int
     return KEY, 0, doubted
 
 
+def _untaken(capture: Capture, update: Update) -> list[int]:
+    """Tokens sampled for each preempted request whose output vLLM threw away.
+
+    Whether it does so differs between releases and modes (still running, reset of the prefix cache, KV hand-off), so
+    its own answer is asked. Requests that ended are among the discarded ones.
+    """
+    result, requests = update.result, capture.scheduler.requests
+    if not update.step.stale or not result.sampled_token_ids:
+        return []
+    taken = {row.request_id for batch in update.outputs.values() for row in batch.outputs if row.new_token_ids}
+    lost = [n for n in update.step.stale if n not in taken and n in requests and not requests[n].is_finished()]
+    return [len(result.sampled_token_ids[result.req_id_to_index[name]]) for name in lost]
+
+
 def _generated(capture: Capture, update: Update) -> tuple[int, int]:
-    """(tokens that reached the requests, accepted tokens cut off by a stop)."""
+    """(tokens that reached the requests, accepted tokens that did not)."""
     step = update.step
     result = update.result
+    untaken = _untaken(capture, update)
+    ended = step.discarded or () if result.sampled_token_ids else ()  # a pooling model samples nothing
     if update.sampled is None and not capture.connected:
-        tokens = sum(map(len, result.sampled_token_ids)) - update.dropped_tokens
-        for name in step.discarded or ():
+        tokens = sum(map(len, result.sampled_token_ids)) - sum(untaken)
+        for name in ended:
             tokens -= len(result.sampled_token_ids[result.req_id_to_index[name]])
         return tokens, 0
     generated = sum(len(row.new_token_ids) for batch in update.outputs.values() for row in batch.outputs)
     if update.sampled is None:
         return generated, 0
-    offered = sum(update.sampled) - update.dropped_tokens
-    for name in step.discarded or ():
+    offered = sum(update.sampled) - sum(min(1, tokens) for tokens in untaken)
+    for name in ended:
         offered -= update.sampled[result.req_id_to_index[name]]
     return generated, max(0, offered - generated)
 
