@@ -120,6 +120,7 @@ ANCHOR_STRUCT = struct.Struct("<QQ")  # unix_ns, monotonic_ns
 
 # Rings this process writes: closing any descriptor of such a file would drop its POSIX lock.
 OWN_RINGS: dict[tuple[int, int], int] = {}
+os.register_at_fork(after_in_child=OWN_RINGS.clear)  # a lock is its process's own, the child holds none
 
 
 def layout_json() -> bytes:
