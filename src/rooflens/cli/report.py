@@ -149,7 +149,7 @@ def _facts(recording: Recording, summary: Summary) -> list[str]:
 def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str | None) -> list[str]:
     if problem or hardware is None:
         return [f"floor     not known: {problem}"]
-    rates = ", ".join(f"{rate / 1e12:.3g} TFLOP/s {name}" for name, rate in hardware.peak_flops_per_s.items())
+    rates = ", ".join(f"{rate / 1e12:,.4g} TFLOP/s {name}" for name, rate in hardware.peak_flops_per_s.items())
     lines = [
         f"floor     {hardware.id} ({hardware.origin}): {hardware.memory_bandwidth_bytes_per_s / 1e9:,.1f} GB/s, {rates}"
     ]
