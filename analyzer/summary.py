@@ -197,7 +197,8 @@ def _windows(analysis: StepAnalysis | None) -> tuple[int, int]:
         return 0, 0
     observed, floor = analysis.observed_s[analysis.compared], analysis.floor_s[analysis.compared]
     starts = np.arange(0, max(1, len(observed) - WINDOW_STEPS + 1), WINDOW_STEPS)
-    faster = np.add.reduceat(observed, starts) < np.add.reduceat(floor, starts)
+    end = starts[-1] + WINDOW_STEPS
+    faster = np.add.reduceat(observed[:end], starts) < np.add.reduceat(floor[:end], starts)
     return len(starts), int(faster.sum())
 
 

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rooflens.analyzer.summary import WINDOW_STEPS, summarise
+from rooflens.model_records import StepAnalysis
+from rooflens.records import RingEvent, StepKind, StepTable
+
+
+def table(observed_s: list[float], gap_s: float = 0.5, kind: StepKind = StepKind.DECODE, **columns: Any) -> StepTable:
+    """Steps of the given lengths, ``gap_s`` apart."""
+    count = len(observed_s)
+    output = np.cumsum(np.array(observed_s) + gap_s)
+    given: dict[str, Any] = {
+        "kind": np.full(count, int(kind)),
+        "submit_monotonic_s": output - np.array(observed_s),
+        "output_monotonic_s": output,
+        "observed_s": np.array(observed_s),
+        "requests": np.ones(count, dtype=np.int64),
+        "query_tokens": np.ones(count, dtype=np.int64),
+        "generated_tokens": np.ones(count, dtype=np.int64),
+    }
+    return StepTable(given | {name: np.array(values) for name, values in columns.items()})
+
+
+def analysis(observed_s: Any, floor_s: Any) -> StepAnalysis:
+    observed, floor = np.asarray(observed_s, float), np.asarray(floor_s, float)
+    count = len(observed)
+    every, nothing = np.ones(count, dtype=bool), np.zeros(count)
+    return StepAnalysis(
+        hardware="h", model="m", tensor_parallel=1, modelled=every, compared=every, below_floor=observed < floor,
+        bound=np.zeros(count, int), floor_s=floor, memory_s=floor, compute_s=nothing, link_floor_s=nothing,
+        serial_floor_s=floor, link_s=nothing, observed_s=observed, weight_bytes=nothing, kv_read_bytes=nothing,
+        kv_write_bytes=nothing, flops=nothing, mbu=floor / observed, mfu=nothing,
+    )  # fmt: skip
+
+
+def test_the_span_is_steps_and_what_lies_between() -> None:
+    found = summarise(table([1.0, 2.0, 3.0]))
+    decode, between = found.phases
+    assert (decode.seconds, between.seconds, found.span_s) == (6.0, 1.0, 7.0)
+    assert decode.step_s is not None
+    assert (decode.step_s.p50, decode.step_s.max) == (2.0, 3.0)
+    assert decode.share_ratio + between.share_ratio == pytest.approx(1)
+
+
+def test_time_around_lost_steps_is_not_recorded_rather_than_idle() -> None:
+    steps = table([1.0, 1.0, 1.0])
+    gapped = StepTable(steps.columns, {"observed_s": np.array([True, False, True])})
+    found = {phase.name: phase.seconds for phase in summarise(gapped).phases}
+    assert found == {"decode": 2.0, "between steps": 0.5, "not recorded": 1.5}
+
+
+def test_no_time_is_negative_whatever_the_clock_said() -> None:
+    found = summarise(table([1.0, -4.0, 2.0]))
+    assert all(phase.seconds >= 0 for phase in found.phases)
+    assert math.isfinite(found.span_s)
+
+
+def test_jumps_of_the_wall_clock_are_kept_apart_from_an_engines_own_events() -> None:
+    events = (RingEvent(1, 0.0, "clock_jump", {"jump_s": -60.0}), RingEvent(2, 0.0, "clock_jump", {}))
+    found = summarise(table([1.0]), events)
+    assert found.clock_jumps_s == (-60.0,)
+    assert found.events == {"clock_jump": 2}
+
+
+def test_decode_is_split_by_batch() -> None:
+    found = summarise(table([1.0] * 6, requests=[1, 2, 3, 8, 15, 16]))
+    assert {p.name: p.steps for p in found.decode_by_batch} == {
+        "batch 1": 1, "batch 2 to 3": 2, "batch 8 to 15": 2, "batch 16 to 31": 1,
+    }  # fmt: skip
+
+
+def test_a_step_below_the_floor_is_not_yet_an_invalid_measurement() -> None:
+    observed = np.full(2 * WINDOW_STEPS, 2.0)
+    observed[5] = 0.5
+    found = summarise(table(observed.tolist()), analysis=analysis(observed, np.ones(len(observed))))
+    assert (found.below_floor_steps, found.windows, found.invalid_windows) == (1, 2, 0)
+    assert not found.measurement_invalid
+
+
+def test_a_window_below_the_floor_is() -> None:
+    observed = np.full(2 * WINDOW_STEPS + 7, 2.0)
+    observed[WINDOW_STEPS : 2 * WINDOW_STEPS] = 0.9
+    found = summarise(table(observed.tolist()), analysis=analysis(observed, np.ones(len(observed))))
+    assert (found.windows, found.invalid_windows) == (2, 1)
+    assert found.measurement_invalid
+
+
+def test_unknown_columns_stay_unknown() -> None:
+    found = summarise(table([1.0]))
+    assert found.totals["prompt_tokens"] is None
+    assert found.ratios["draft_acceptance"] is None
+    assert "waiting" not in found.spreads
+    known = summarise(table([1.0], drafted_tokens=[0], accepted_tokens=[0]))
+    assert known.ratios["draft_acceptance"] is None
