@@ -118,8 +118,9 @@ class Requests:
         self.sessions.pop(name, None)
         state = self.prefilling.pop(name, None)
         high = self.preempted.pop(name, None)
-        if state is not None or high is not None:
-            done = max(state.computed - lost if state else 0, state.high if state else 0, high or 0)
+        if lost or state is not None or high is not None:
+            computed = (state.computed if state else request.num_computed_tokens) - lost
+            done = max(computed, state.high if state else 0, high or 0)
             self.unprefilled_tokens += max(0, request.num_prompt_tokens - done)
 
     def on_park(self, request: Any) -> None:
@@ -161,7 +162,7 @@ class Requests:
         step.rows = rows
 
     def _admit(self, name: str, computed: int, known: int) -> None:
-        self.prefilling[name] = Prefill(computed, known, self.preempted.pop(name, 0))
+        self.prefilling[name] = Prefill(computed, known, min(known, self.preempted.pop(name, 0)))
 
     def _rolled_back(self, output: Any) -> None:
         """A KV transfer that failed takes back tokens that counted as computed: they are computed again."""

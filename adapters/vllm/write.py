@@ -79,7 +79,7 @@ def write_full(capture: Capture, update: Update) -> None:
     doubted = doubted and not any(row.resumed for row in step.rows or ())
     payload.prefill([row for row, _ in prefill], [stream.queries[row] for row, _ in prefill])
     payload.drafts(stream.drafts, stream.rejected)
-    generated, cut = _generated(capture, update)
+    generated, cut = _generated(capture, update, stream)
     extras = _extras(capture, update, cut, stream.unjudged)
     if extras:
         payload.extras([extras.get(name, EXTRA_DEFAULTS.get(name, 0)) for name in EXTRA_FIELDS])
@@ -182,38 +182,45 @@ def _lengths(payload: Payload, stream: Stream, base: Stream | None, context: int
     return KEY, 0, doubted
 
 
-def _untaken(capture: Capture, update: Update) -> list[int]:
-    """Tokens sampled for each preempted request whose output vLLM threw away.
+def _untaken(capture: Capture, update: Update, stream: Stream) -> tuple[int, int]:
+    """(tokens sampled for preempted requests that vLLM threw away, those whose place was not known yet).
 
     Whether it does so differs between releases and modes (still running, reset of the prefix cache, KV hand-off), so
-    its own answer is asked. Requests that ended are among the discarded ones.
+    its own answer is asked. Requests that ended are among the discarded ones. What stands in a known place counts as
+    recomputed once the request resumes.
     """
     result, requests = update.result, capture.scheduler.requests
     if not update.step.stale or not result.sampled_token_ids:
-        return []
+        return 0, 0
     taken = {row.request_id for batch in update.outputs.values() for row in batch.outputs if row.new_token_ids}
-    lost = [n for n in update.step.stale if n not in taken and n in requests and not requests[n].is_finished()]
-    return [len(result.sampled_token_ids[result.req_id_to_index[name]]) for name in lost]
+    lost = unknown = 0
+    for name in update.step.stale:
+        request = requests.get(name)
+        tokens = len(result.sampled_token_ids[result.req_id_to_index[name]])
+        if tokens and name not in taken and request is not None and not request.is_finished():
+            lost += tokens
+            unknown += tokens - (stream.context_before(stream.ids.index(name)) < request.num_tokens)
+    return lost, unknown
 
 
-def _generated(capture: Capture, update: Update) -> tuple[int, int]:
+def _generated(capture: Capture, update: Update, stream: Stream) -> tuple[int, int]:
     """(tokens that reached the requests, accepted tokens that did not)."""
     step = update.step
     result = update.result
-    untaken = _untaken(capture, update)
+    lost, unknown = _untaken(capture, update, stream)
     ended = step.discarded or () if result.sampled_token_ids else ()  # a pooling model samples nothing
     if update.sampled is None and not capture.connected:
-        tokens = sum(map(len, result.sampled_token_ids)) - sum(untaken)
+        tokens = sum(map(len, result.sampled_token_ids)) - lost
         for name in ended:
             tokens -= len(result.sampled_token_ids[result.req_id_to_index[name]])
-        return tokens, 0
+        return tokens, unknown
     generated = sum(len(row.new_token_ids) for batch in update.outputs.values() for row in batch.outputs)
     if update.sampled is None:
-        return generated, 0
-    offered = sum(update.sampled) - sum(min(1, tokens) for tokens in untaken)
+        return generated, unknown
+    offered = sum(update.sampled) - lost
     for name in ended:
         offered -= update.sampled[result.req_id_to_index[name]]
-    return generated, max(0, offered - generated)
+    return generated, max(0, offered - generated) + unknown
 
 
 def _extras(capture: Capture, update: Update, cut: int, unjudged: int) -> dict[str, int]:

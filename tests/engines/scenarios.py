@@ -40,6 +40,7 @@ class Scenario:
 
 SYNC = {"asynchronous": False, "depth": 1}
 TINY = {"blocks": 160, "arrival": 0.8}
+PIPELINE = {"asynchronous": False, "depth": 2, "pipeline": 2}
 CHUNKED = {"budget": 96, "sequences": 64, "abort_every": 31, "longest_prompt": 200}
 SCENARIOS = (
     Scenario("sync", **SYNC),
@@ -60,9 +61,9 @@ SCENARIOS = (
     Scenario("async tiny KV, chunked, aborts", **TINY, **CHUNKED),
     Scenario("async pipeline depth 2", depth=2, pipeline=2),
     Scenario("async pipeline depth 4, runner 2", depth=4, pipeline=4, v2=True),
-    Scenario("sync pipeline depth 2", asynchronous=False, depth=2, pipeline=2),
+    Scenario("sync pipeline depth 2", **PIPELINE),
     Scenario("sync pipeline depth 4, stop, aborts", asynchronous=False, depth=4, pipeline=4, stop=9, abort_every=9),
-    Scenario("sync pipeline depth 2, tiny KV", asynchronous=False, depth=2, pipeline=2, **TINY),
+    Scenario("sync pipeline depth 2, tiny KV", **PIPELINE, **TINY),
     Scenario("sync spec 3", **SYNC, spec=3),
     Scenario("sync spec 3, stop, tiny KV", **SYNC, spec=3, stop=9, **TINY),
     Scenario("async spec 3", spec=3),
@@ -73,6 +74,10 @@ SCENARIOS = (
     Scenario("async heavy churn", requests=600, arrival=0.9, longest_output=60),
     Scenario("sync batch cap with a queue", **SYNC, sequences=8, requests=40),
     Scenario("async prefix-cache reset while running", reset_at=30, requests=32),
+    Scenario("async prefix-cache reset, spec 3", reset_at=30, requests=32, spec=3),
+    Scenario("async prefix-cache reset, pipeline depth 4", reset_at=30, requests=32, depth=4, pipeline=4),
+    Scenario("sync prefix-cache reset, pipeline depth 2", **PIPELINE, reset_at=30, requests=32),
+    Scenario("sync pipeline depth 4, tiny KV, aborts", asynchronous=False, depth=4, pipeline=4, abort_every=5, **TINY),
 )
 
 

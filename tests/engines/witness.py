@@ -124,7 +124,10 @@ class Witness:
         after = row.before + row.query - rejected
         self.terms["rejected"] += rejected
         self.terms["drafted"] += row.drafts if sampled else 0
-        if row.drafts:
+        if stale and sampled and not emitted:  # thrown away: computed again in a known place, or for nothing
+            self.terms["discarded"] += sampled - (row.before < request.num_tokens)
+            after = min(after, request.num_tokens)
+        elif row.drafts:
             self.terms["discarded"] += max(0, sampled - emitted)
         high = self._high[name]
         self.terms["recomputed"] += max(0, min(row.before + row.query, high) - row.before)
