@@ -14,6 +14,7 @@ from rooflens.records import RingEvent, StepKind, StepTable
 
 Mask = NDArray[np.bool_]
 
+MOST_BELOW_RATIO = 0.02  # a synchronous engine's steps do not shorten one another: below the floor is below it
 WINDOW_STEPS = 50  # a late output shortens the next interval, so a bound is judged over many steps, never on one
 
 
@@ -64,7 +65,8 @@ class Summary:
     ``decode_by_batch`` splits the decode steps by batch: 1, 2 to 3, 4 to 7, and so on in powers of two.
     ``host_s`` is the time of schedule, update and the hook, which may lie between steps or inside them.
     ``windows`` of WINDOW_STEPS steps were judged against the floor, ``invalid_windows`` of them were faster than
-    possible: then the measurement or the model is wrong.
+    possible: then the measurement or the model is wrong. Of a ``synchronous`` engine, whose next step begins after
+    the last output, MOST_BELOW_RATIO of single steps suffices.
     """
 
     steps: int
@@ -80,12 +82,15 @@ class Summary:
     windows: int = 0
     invalid_windows: int = 0
     below_floor_steps: int = 0
+    compared_steps: int = 0
+    synchronous: bool = False
     notes: tuple[str, ...] = field(default=())
 
     @property
     def measurement_invalid(self) -> bool:
         """Whether the recording was, somewhere, faster than possible."""
-        return self.invalid_windows > 0
+        often = self.below_floor_steps > MOST_BELOW_RATIO * self.compared_steps
+        return self.invalid_windows > 0 or (self.synchronous and often)
 
 
 SPREADS = ("requests", "query_tokens", "context_tokens", "max_context_tokens", "waiting", "deferred", "running",
@@ -103,8 +108,13 @@ def summarise(
     events: Sequence[RingEvent] = (),
     analysis: StepAnalysis | None = None,
     kv_blocks: int | None = None,
+    synchronous: bool = False,
 ) -> Summary:
-    """The figures of a recording of at least one step; ``kv_blocks`` is the size of the engine's pool."""
+    """The figures of a recording of at least one step.
+
+    ``kv_blocks`` is the size of the engine's pool; ``synchronous`` says that it schedules a step only after the
+    output of the one before.
+    """
     submit, output = table["submit_monotonic_s"], table["output_monotonic_s"]
     timed = table.where("observed_s")
     previous = np.concatenate((submit[:1], output[:-1]))
@@ -136,6 +146,8 @@ def summarise(
         windows=windows,
         invalid_windows=invalid,
         below_floor_steps=int(analysis.below_floor.sum()) if analysis is not None else 0,
+        compared_steps=int(analysis.compared.sum()) if analysis is not None else 0,
+        synchronous=synchronous,
         notes=analysis.notes if analysis is not None else (),
     )
 

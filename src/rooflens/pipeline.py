@@ -86,5 +86,7 @@ def lay_beside(recording: Recording, hardware: HardwareSpec | None) -> tuple[Sum
             analysis = analyse_engine(recording.steps, recording.info, hardware)
         except RooflensError as error:
             problem = str(error)
-    blocks = recording.info.kv_blocks if recording.info else None
-    return summarise(recording.steps, recording.events, analysis, blocks), analysis, problem
+    info = recording.info
+    blocks = info.kv_blocks if info else None
+    synchronous = info is not None and info.async_scheduling is False and info.concurrent_batches == 1
+    return summarise(recording.steps, recording.events, analysis, blocks, synchronous), analysis, problem

@@ -91,6 +91,15 @@ def test_a_window_below_the_floor_is() -> None:
     assert found.measurement_invalid
 
 
+@pytest.mark.parametrize(("below", "invalid"), [(0, False), (2, False), (3, True)])
+def test_of_a_synchronous_engine_a_few_steps_suffice(below: int, invalid: bool) -> None:
+    observed = np.full(2 * WINDOW_STEPS, 2.0)
+    observed[:below] = 0.9
+    bounds = analysis(observed, np.ones(len(observed)))
+    assert summarise(table(observed.tolist()), analysis=bounds, synchronous=True).measurement_invalid is invalid
+    assert not summarise(table(observed.tolist()), analysis=bounds).measurement_invalid
+
+
 def test_unknown_columns_stay_unknown() -> None:
     found = summarise(table([1.0]))
     assert found.totals["prompt_tokens"] is None

@@ -89,7 +89,7 @@ def carry_out(order: Order, threads: int, say: Say, tick: Say) -> Outcome:
     ``say`` gets what a reader should keep, ``tick`` a line twice a second that replaces the one before.
     """
     command = [sys.executable, "-P", "-m", "rooflens.adapters.embedded", json.dumps(order)]
-    outcome = None
+    outcome, phase = None, None
     with subprocess.Popen(
         command, env=_environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
@@ -100,6 +100,9 @@ def carry_out(order: Order, threads: int, say: Say, tick: Say) -> Outcome:
                     outcome = Outcome(Path(told["ring"]), told["weight_bytes"], told["why_smaller"])
                     say(f"the engine reads {outcome.weight_bytes / 1e6:,.0f} MB of weights a step")
                 elif "phase" in told:
+                    if told["phase"] != phase:
+                        phase = told["phase"]
+                        say(f"  load: {phase}")
                     tick(f"  load {told['phase']}: {told['gone_s']:.0f} s, {told['steps']:,} steps")
             words = (child.stderr.read() if child.stderr else "").strip()
         finally:

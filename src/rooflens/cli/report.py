@@ -148,16 +148,22 @@ def _facts(recording: Recording, summary: Summary) -> list[str]:
 
 def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str | None) -> list[str]:
     if problem or hardware is None:
-        return [f"floor     not known: {problem}"]
+        return [f"floor     none: {problem}"]
     rates = ", ".join(f"{rate / 1e12:,.4g} TFLOP/s {name}" for name, rate in hardware.peak_flops_per_s.items())
     lines = [
         f"floor     {hardware.id} ({hardware.origin}): {hardware.memory_bandwidth_bytes_per_s / 1e9:,.1f} GB/s, {rates}"
     ]
+    lines += [f"          {note}" for note in summary.notes]
     if summary.measurement_invalid:
         lines.append(
-            f"measurement_invalid: {summary.invalid_windows} of {summary.windows} windows of steps were faster than "
-            "the floor allows: the roof, the model or the times are wrong, so do not trust the ratios"
+            f"measurement_invalid: {summary.below_floor_steps:,} of {summary.compared_steps:,} steps, and "
+            f"{summary.invalid_windows:,} of {summary.windows:,} windows of them, were faster than the floor allows: "
+            "the roof, the model or the times are wrong, so do not trust the ratios"
         )
+        if hardware.origin == "measured":
+            lines.append(
+                "          a roof measured while others use the machine is too low: run again when it is quiet"
+            )
     elif summary.below_floor_steps:
         lines.append(
             f"          {summary.below_floor_steps:,} single steps below it (late outputs shorten the next step)"
