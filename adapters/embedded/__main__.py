@@ -35,6 +35,8 @@ def run(order: Mapping[str, Any]) -> None:
         shape, why_smaller = shape_for(int(order["cache_bytes"]), int(order["memory_bytes"]))
     longest = max((phase.longest_tokens for phase in phases), default=1)
     with recorder_for(shape, settings, longest, strict=True) as recorder:
+        if recorder.path is None:
+            raise RooflensError("ROOFLENS_DISABLE is set, so nothing would be recorded: unset it")
         engine = Engine(shape, settings, recorder, faults)
         weight_bytes = 4 * shape.read_elements
         _say(ring=str(recorder.path), weight_bytes=weight_bytes, why_smaller=why_smaller)

@@ -98,6 +98,7 @@ def _create(folder: int, name: str, mode: int, slot_count: int, arena_bytes: int
     draft = f".{name}.{os.getpid()}"
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(draft, flags, mode, dir_fd=folder)
+    writer = None
     try:
         os.fchmod(descriptor, mode)
         writer = RingWriter(descriptor, slot_count, arena_bytes, rank)
@@ -105,7 +106,10 @@ def _create(folder: int, name: str, mode: int, slot_count: int, arena_bytes: int
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(draft, dir_fd=folder)
-        os.close(descriptor)
+        if writer is not None:
+            writer.close()
+        else:
+            os.close(descriptor)
         raise
     return writer
 

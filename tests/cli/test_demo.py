@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rooflens.cli import main
+from rooflens.cli.embedded import carry_out
+from rooflens.records import RooflensError
 
 QUICK = ("demo", "--small", "--seconds", "3", "--threads", "1", "--json")
 
@@ -39,6 +41,12 @@ def test_the_demo_records_and_explains_itself(tmp_path: Path) -> None:
     assert found["why_smaller"] == "a small model was asked for"
     assert Path(found["ring"]).exists()
     assert set(found["events"]) == {"load_single", "load_batch", "load_long_prompts", "load_ended"}
+
+
+def test_a_demo_that_may_not_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFLENS_DISABLE", "1")
+    with pytest.raises(RooflensError, match="ROOFLENS_DISABLE is set"):
+        carry_out({"small": True, "phases": []}, 1, print, print)
 
 
 @pytest.mark.parametrize(

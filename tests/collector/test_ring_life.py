@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from rooflens.adapters.recorder import Recorder
+from rooflens.cli import main
 from rooflens.collector.raw_slots import read_raw
 from rooflens.collector.ring_file import RingFile
 from rooflens.collector.ring_source import RingSource
@@ -59,7 +60,9 @@ def hanging(folder: Path) -> Iterator[subprocess.Popen[str]]:
         child.kill()
 
 
-def test_a_hanging_engine_is_seen_and_after_a_kill_all_is_read(folder: Path, hanging: subprocess.Popen[str]) -> None:
+def test_a_hanging_engine_is_seen_and_after_a_kill_all_is_read(
+    folder: Path, hanging: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     (path,) = list_rings(folder)
     time.sleep(0.05)
     recording = read_ring(path)
@@ -80,6 +83,8 @@ def test_a_hanging_engine_is_seen_and_after_a_kill_all_is_read(folder: Path, han
     assert recording.steps.has("causal_pairs")
     assert (recording.lost_steps, recording.torn_steps, recording.doubted_frames) == (0, 0, 0)
     assert read_raw(path).steps == 300
+    assert main(["analyze", str(path)]) == 0
+    assert "died in step 301 (2 sequences, 2 tokens), which began at 2" in capsys.readouterr().out
 
 
 def test_a_kill_at_any_moment_leaves_whole_steps(folder: Path) -> None:
