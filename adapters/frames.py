@@ -55,6 +55,23 @@ def removals(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[int], int] | 
     return (removed, at_new) if len(removed) <= MOST_REMOVALS else None
 
 
+def known_removals(old: list[str], new: list[str], left: Sequence[str]) -> tuple[list[int], int] | None:
+    """The answer of removals(), tried with nothing gone but the entries known to have ``left``; None if that fails."""
+    if len(left) > MOST_REMOVALS:
+        return None
+    rest = old
+    removed: list[int] = []
+    if left:
+        removed = sorted({old.index(name) for name in left if name in old})  # preempted and then ended: once
+        rest = old.copy()
+        for position in reversed(removed):
+            del rest[position]
+    survivors = len(rest)
+    if rest == (new if len(new) == survivors else new[:survivors]):
+        return removed, survivors
+    return None
+
+
 def _numbers(values: Iterable[int]) -> bytes:
     packed = array("I", values)
     return U32.pack(len(packed)) + packed.tobytes()

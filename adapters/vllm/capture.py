@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic_ns
 from typing import Any
 
-from rooflens.adapters.vllm.frame import Stream, StreamTable
+from rooflens.adapters.vllm.frame import KEYFRAME_NS, Stream, StreamTable
 from rooflens.adapters.vllm.queue import WaitingQueue
 from rooflens.adapters.vllm.rows import Pending, Requests
-from rooflens.adapters.vllm.write import Update, graph_of, write_full
+from rooflens.adapters.vllm.write import graph_of, write_full
 from rooflens.records import StepKind
 from rooflens.ring import COLD_FIELDS, REPEAT, UNKNOWN
 from rooflens.ring_writer import RingWriter, pack_cold
@@ -36,6 +36,9 @@ class Capture:
         self._pool = scheduler.kv_cache_manager.block_pool
         # One block is vLLM's null block and never holds anything.
         self._usable_blocks = int(self._pool.num_gpu_blocks) - 1
+        # What get_num_free_blocks() returns, a call less; looked for because it is not part of any interface.
+        free = getattr(self._pool, "free_block_queue", None)
+        self._free_queue = free if hasattr(free, "num_free_blocks") else None
         self._ordinal = 0
         self._cold_key: tuple[int, ...] = ()
         self._cold = b""
@@ -43,121 +46,106 @@ class Capture:
 
     def scheduled(self, output: Any, started_ns: int) -> None:
         """After schedule() returned ``output``."""
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         follow = self.requests
         step = Pending(output, now, now - started_ns)
         total = output.total_num_scheduled_tokens
         if follow.preempted_now:
-            step.preempted, follow.preempted_now = follow.preempted_now, 0
+            step.preempted = follow.take_preempted()
+        pending = follow.pending
+        pending.append(step)
         if not total:
-            follow.pending.append(step)
-            if len(follow.pending) > MOST_PENDING and not follow.pending[0].output.total_num_scheduled_tokens:
-                follow.pending.popleft()
+            if len(pending) > MOST_PENDING and not pending[0].output.total_num_scheduled_tokens:
+                pending.popleft()
             return
         cached = output.scheduled_cached_reqs
-        resumed = getattr(cached, "resumed_req_ids", None)
-        if resumed is None:
-            flags = cached.resumed_from_preemption
-            if any(flags):
-                resumed = [name for name, flag in zip(cached.req_ids, flags, strict=True) if flag]
-        if (
-            output.scheduled_new_reqs
-            or resumed
-            or follow.prefilling
-            or (self.connected and total > len(cached.req_ids))
-        ):
-            follow.on_schedule(step, list(resumed or ()))
-        follow.pending.append(step)
+        rows = len(cached.req_ids)
+        resumed = self._resumed(cached)
+        if output.scheduled_new_reqs or resumed or follow.prefilling or (self.connected and total > rows):
+            follow.on_schedule(step, list(resumed))
+        elif total == rows and not (output.scheduled_encoder_inputs or step.preempted):
+            step.plain = True
         self._ordinal = ordinal = self._ordinal + 1
-        self.ring.stamp(ordinal, now, total, len(output.num_scheduled_tokens))
+        self.ring.stamp(ordinal, now, total, rows)
 
-    def updated(self, update: Update) -> None:
-        """After update_from_output() returned."""
-        step = update.step
+    @staticmethod
+    def _resumed(cached: Any) -> Any:
+        try:
+            return cached.resumed_req_ids
+        except AttributeError:  # before 0.11.1
+            flags = cached.resumed_from_preemption
+            if not any(flags):
+                return ()
+            return [name for name, flag in zip(cached.req_ids, flags, strict=True) if flag]
+
+    def before_update(self, output: Any, result: Any) -> Pending | None:
+        """Read what update_from_output() will overwrite; None for a step that was never seen scheduled."""
+        pending = self.requests.pending
+        step = pending.popleft() if pending and pending[0].output is output else self.requests.take(output)
+        if step is not None and output.scheduled_spec_decode_tokens:
+            step.sampled = list(map(len, result.sampled_token_ids))
+        return step
+
+    def updated(self, step: Pending, result: Any, outputs: Any, started_ns: int, ended_ns: int) -> None:
+        """After update_from_output() returned ``outputs``."""
         output = step.output
-        total = output.total_num_scheduled_tokens
-        if not total:
-            self._spin(update.ended_ns)
+        if not output.total_num_scheduled_tokens:
+            self._spin(ended_ns)
             return
         if self._spins:
-            if self._spins_in_a_row >= SPINS_TOLD:
-                self._report_spins()
-            self._spins_in_a_row = 0
+            self._end_of_spins()
         follow = self.requests
-        cached = output.scheduled_cached_reqs
-        ids = cached.req_ids
         stream = self.streams.latest
         if (
-            total == len(ids)
+            step.plain
             and stream is not None
             and stream.steady
-            and step.rows is None
-            and step.discarded is None
-            and step.stale is None
-            and not output.scheduled_spec_decode_tokens
-            and not output.scheduled_encoder_inputs
-            and not step.preempted
+            and step.sampled is None
             and not follow.finished
             and not follow.special
             and not self.connected
             and not self.pooling
-            and not stream.key_due(update.started_ns)
-            and stream.ids == ids
-            and not self.queue.due(update.started_ns)
+            and started_ns - stream.keyed_ns < KEYFRAME_NS
+            and stream.ids == output.scheduled_cached_reqs.req_ids
+            and not self.queue.due(started_ns)
         ):
-            self._repeat(update, stream, cached.num_computed_tokens)
+            self._repeat(step, result, stream, started_ns, ended_ns)
         else:
-            write_full(self, update)
+            write_full(self, step, result, outputs, started_ns, ended_ns)
 
-    def times(self, update: Update) -> tuple[int, int]:
+    def times(self, step: Pending, started_ns: int) -> tuple[int, int]:
         """(time inside the executor's calls, wait for the output), nanoseconds or unknown."""
-        step = update.step
         if not step.last_return_ns:
             return UNKNOWN, UNKNOWN
         if self.requests.pending:
-            return step.executor_ns, max(0, update.started_ns - step.last_return_ns)
+            return step.executor_ns, max(0, started_ns - step.last_return_ns)
         # With one batch in flight every gap between the calls is a wait for the device.
-        return step.executor_ns, max(0, update.started_ns - step.submit_ns - step.executor_ns)
+        return step.executor_ns, max(0, started_ns - step.submit_ns - step.executor_ns)
 
     def kv_blocks_used(self) -> int:
         """Blocks held by requests, shared ones once; the moment of vLLM's own kv_cache_usage_perc."""
-        return self._usable_blocks - int(self._pool.get_num_free_blocks())
+        free = self._free_queue
+        free_blocks: int = self._pool.get_num_free_blocks() if free is None else free.num_free_blocks
+        return self._usable_blocks - free_blocks
 
-    def _repeat(self, update: Update, stream: Stream, seen: list[int]) -> None:
-        rows = len(seen)
+    def _repeat(self, step: Pending, result: Any, stream: Stream, started_ns: int, ended_ns: int) -> None:
+        seen = step.output.scheduled_cached_reqs.num_computed_tokens
         context = stream.advance(seen)
         waiting, deferred = self.queue.counts()
-        padded, graph = graph_of(update.result)
-        key = (rows, len(self.scheduler.running), waiting, deferred, padded, graph)
+        padded, graph = graph_of(result)
+        key = (len(seen), len(self.scheduler.running), waiting, deferred, padded, graph)
         if key != self._cold_key:
-            self._cold_key = key
-            given = {
-                "query_tokens": rows,
-                "generated_tokens": rows,
-                "kv_blocks_cached": UNKNOWN,
-                "waiting": waiting,
-                "requests": rows,
-                "running": key[1],
-                "padded_tokens": padded,
-                "deferred": deferred,
-                "frame": REPEAT,
-                "kind": DECODE,
-                "base": 1,
-                "graph_mode": graph,
-            }
-            self._cold = pack_cold(*(given.get(name, 0) for name, _ in COLD_FIELDS))
-        step = update.step
-        executor_ns, wait_ns = self.times(update)
-        ended_ns = update.ended_ns
+            self._cold_key, self._cold = key, _plain_cold(*key)
+        executor_ns, wait_ns = self.times(step, started_ns)
         self.ring.commit(
             step.submit_ns,
-            update.started_ns,
+            started_ns,
             context,
             step.schedule_ns,
-            ended_ns - update.started_ns,
+            ended_ns - started_ns,
             executor_ns,
             wait_ns,
-            time.monotonic_ns() - ended_ns,
+            monotonic_ns() - ended_ns,
             self.kv_blocks_used(),
             self._cold,
         )
@@ -168,7 +156,7 @@ class Capture:
         given = {"kv_blocks_cached": UNKNOWN, "waiting": waiting, "running": len(self.scheduler.running)}
         given |= {"padded_tokens": UNKNOWN, "deferred": deferred, "frame": REPEAT, "kind": int(StepKind.DUMMY)}
         cold = pack_cold(*(given.get(name, 0) for name, _ in COLD_FIELDS))
-        cost_ns = time.monotonic_ns() - ended_ns
+        cost_ns = monotonic_ns() - ended_ns
         self.ring.commit(
             started_ns, ended_ns, 0, 0, 0, ended_ns - started_ns, UNKNOWN, cost_ns, self.kv_blocks_used(), cold
         )
@@ -181,8 +169,32 @@ class Capture:
         if now_ns - self._spun_ns >= SPIN_REPORT_NS:
             self._report_spins()
 
+    def _end_of_spins(self) -> None:
+        if self._spins_in_a_row >= SPINS_TOLD:
+            self._report_spins()
+        self._spins_in_a_row = 0
+
     def _report_spins(self) -> None:
         waiting, deferred = self.queue.counts()
         detail = {"spins": self._spins, "first_ns": self._spun_ns, "waiting": waiting, "deferred": deferred}
         self._spins = 0
         self.ring.event("idle_spins", detail)
+
+
+def _plain_cold(rows: int, running: int, waiting: int, deferred: int, padded: int, graph: int) -> bytes:
+    """The slower-changing half of a plain decode step's slot."""
+    given = {
+        "query_tokens": rows,
+        "generated_tokens": rows,
+        "kv_blocks_cached": UNKNOWN,
+        "waiting": waiting,
+        "requests": rows,
+        "running": running,
+        "padded_tokens": padded,
+        "deferred": deferred,
+        "frame": REPEAT,
+        "kind": DECODE,
+        "base": 1,
+        "graph_mode": graph,
+    }
+    return pack_cold(*(given.get(name, 0) for name, _ in COLD_FIELDS))

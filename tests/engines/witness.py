@@ -29,11 +29,6 @@ class Step:
     corrections: Counter[str] = field(default_factory=Counter)
 
 
-def preemptions(request: Any) -> int:
-    """How often a request was preempted; -1 where this vLLM does not count."""
-    return int(getattr(request, "num_preemptions", -1))
-
-
 class Witness:
     """Stands outside the hook around one scheduler and keeps its books."""
 
@@ -46,7 +41,8 @@ class Witness:
         self.queues: list[tuple[int, int]] = []
         self.decisions: list[Any] = []
         self.external: dict[str, int] = {}
-        self.preempted_inline: Counter[str] = Counter()
+        self._preempted: Counter[str] = Counter()  # before vLLM 0.11 requests do not count it themselves
+        self._thrown_out: set[str] = set()
         self._pending: deque[Step] = deque()
         self._high: dict[str, int] = {}
         self._thrown_back: Counter[str] = Counter()
@@ -58,6 +54,9 @@ class Witness:
         """schedule(), and what it decided."""
         self.requests |= self.scheduler.requests
         output = self._schedule(*args, **kwargs)
+        out = {name for name, request in self.requests.items() if request.status.name == "PREEMPTED"}
+        self._preempted.update(out - self._thrown_out)
+        self._thrown_out = out
         cached = output.scheduled_cached_reqs
         seen = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         order = [*cached.req_ids, *(new.req_id for new in output.scheduled_new_reqs)]
@@ -73,13 +72,17 @@ class Witness:
                 self._high[new.req_id] = new.num_computed_tokens
         drafts = output.scheduled_spec_decode_tokens
         rows = [
-            Row(n, seen[n], output.num_scheduled_tokens[n], len(drafts.get(n, ())), preemptions(self.requests[n]))
+            Row(n, seen[n], output.num_scheduled_tokens[n], len(drafts.get(n, ())), self.preemptions(self.requests[n]))
             for n in order
         ]
         decided = [(row.name, row.query, row.seen) for row in rows]
         self.decisions.append((decided, list(output.num_scheduled_tokens), sorted(output.finished_req_ids)))
         self._pending.append(Step(output, rows))
         return output
+
+    def preemptions(self, request: Any) -> int:
+        """How often a request was preempted so far."""
+        return int(getattr(request, "num_preemptions", self._preempted[request.request_id]))
 
     def _gone(self, name: str) -> bool:
         request = self.scheduler.requests.get(name)
@@ -119,7 +122,7 @@ class Witness:
             self.terms["discarded"] += row.query
             return
         request = self.requests[name]
-        stale = preemptions(request) != row.preemptions
+        stale = self.preemptions(request) != row.preemptions
         rejected = row.drafts + 1 - sampled if row.drafts and sampled else 0
         after = row.before + row.query - rejected
         self.terms["rejected"] += rejected
@@ -156,7 +159,7 @@ class Witness:
         self.terms["unprefilled"] = sum(
             max(0, self.requests[name].num_prompt_tokens - high) for name, high in self._high.items()
         )
-        self.terms["preempted"] = sum(max(0, preemptions(request)) for request in self.requests.values())
+        self.terms["preempted"] = sum(self.preemptions(request) for request in self.requests.values())
         return self.terms
 
 
