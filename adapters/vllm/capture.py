@@ -25,10 +25,10 @@ class Capture:
     def __init__(self, scheduler: Any, ring: RingWriter) -> None:
         self.ring = ring
         self.scheduler = scheduler
-        self.requests = Requests(scheduler)
         self.queue = WaitingQueue(scheduler)
         self.pooling = getattr(scheduler.vllm_config.model_config, "runner_type", "") == "pooling"
         self.connected = getattr(scheduler, "connector", None) is not None
+        self.requests = Requests(scheduler, calm=not (self.pooling or self.connected))
         self.off = False
         self.inside = self.telling = False
         self.failures = 0
@@ -40,7 +40,7 @@ class Capture:
         free = getattr(self._pool, "free_block_queue", None)
         self._free_queue = free if hasattr(free, "num_free_blocks") else None
         self._ordinal = 0
-        self._cold_key: tuple[int, ...] = ()
+        self._cold_key: tuple[Any, ...] = ()
         self._cold = b""
         self._spins = self._spins_in_a_row = self._spun_ns = 0
 
@@ -89,29 +89,25 @@ class Capture:
     def updated(self, step: Pending, result: Any, outputs: Any, started_ns: int, ended_ns: int) -> None:
         """After update_from_output() returned ``outputs``."""
         output = step.output
-        if not output.total_num_scheduled_tokens:
-            self._spin(ended_ns)
-            return
         if self._spins:
             self._end_of_spins()
-        follow = self.requests
         stream = self.streams.latest
         if (
             step.plain
             and stream is not None
             and stream.steady
-            and step.sampled is None
-            and not follow.finished
-            and not follow.special
-            and not self.connected
-            and not self.pooling
+            and self.requests.calm
             and started_ns - stream.keyed_ns < KEYFRAME_NS
             and stream.ids == output.scheduled_cached_reqs.req_ids
-            and not self.queue.due(started_ns)
         ):
-            self._repeat(step, result, stream, started_ns, ended_ns)
-        else:
+            waiting, deferred = self.queue.counts()
+            if not waiting or started_ns < self.queue.next_scan_ns:
+                self._repeat(step, result, stream, waiting, deferred, started_ns, ended_ns)
+                return
+        if output.total_num_scheduled_tokens:
             write_full(self, step, result, outputs, started_ns, ended_ns)
+        else:
+            self._spin(ended_ns)
 
     def times(self, step: Pending, started_ns: int) -> tuple[int, int]:
         """(time inside the executor's calls, wait for the output), nanoseconds or unknown."""
@@ -128,15 +124,18 @@ class Capture:
         free_blocks: int = self._pool.get_num_free_blocks() if free is None else free.num_free_blocks
         return self._usable_blocks - free_blocks
 
-    def _repeat(self, step: Pending, result: Any, stream: Stream, started_ns: int, ended_ns: int) -> None:
+    def _repeat(
+        self, step: Pending, result: Any, stream: Stream, waiting: int, deferred: int, started_ns: int, ended_ns: int
+    ) -> None:
+        """A decode step like the one before, one token a request: nothing but the first half of the slot is new."""
         seen = step.output.scheduled_cached_reqs.num_computed_tokens
         context = stream.advance(seen)
-        waiting, deferred = self.queue.counts()
-        padded, graph = graph_of(result)
-        key = (len(seen), len(self.scheduler.running), waiting, deferred, padded, graph)
+        graph = getattr(result, "cudagraph_stats", None)
+        key = (len(seen), len(self.scheduler.running), waiting, deferred, graph)
         if key != self._cold_key:
-            self._cold_key, self._cold = key, _plain_cold(*key)
-        executor_ns, wait_ns = self.times(step, started_ns)
+            self._cold_key, self._cold = key, _plain_cold(*key[:4], *graph_of(result))
+        executor_ns, wait_ns = self.times(step, started_ns) if step.last_return_ns else (UNKNOWN, UNKNOWN)
+        free = self._free_queue
         self.ring.commit(
             step.submit_ns,
             started_ns,
@@ -146,7 +145,7 @@ class Capture:
             executor_ns,
             wait_ns,
             monotonic_ns() - ended_ns,
-            self.kv_blocks_used(),
+            self.kv_blocks_used() if free is None else self._usable_blocks - free.num_free_blocks,
             self._cold,
         )
 

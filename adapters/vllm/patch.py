@@ -33,7 +33,7 @@ def warn_once(message: str) -> None:
 
 def _stop_in_child() -> None:
     for capture in captures:
-        capture.off = True
+        switch_off(capture)
     captures.clear()
 
 
@@ -64,10 +64,15 @@ def detach(scheduler: Any) -> None:
     """End the recording of a scheduler in order."""
     capture = getattr(scheduler, CAPTURE, None)
     if capture is not None:
-        capture.off = True
+        switch_off(capture)
         capture.ring.close()
-        setattr(scheduler, CAPTURE, None)
         captures.remove(capture)
+
+
+def switch_off(capture: Capture) -> None:
+    """Leave the scheduler alone from here on; what was recorded stays."""
+    capture.off = True
+    setattr(capture.scheduler, CAPTURE, None)
 
 
 def failed(capture: Capture, where: str) -> None:
@@ -79,11 +84,11 @@ def failed(capture: Capture, where: str) -> None:
         if capture.failures == 1:
             log.warning("rooflens failed in %s and goes on", where, exc_info=True)
         if capture.failures >= MOST_FAILURES:
-            capture.off = True
+            switch_off(capture)
             capture.ring.event("hook_off", {"failures": capture.failures})
             log.warning("rooflens failed %d times and switched itself off", capture.failures)
     except Exception:
-        capture.off = True
+        switch_off(capture)
 
 
 def capture_of(scheduler: Any) -> Capture | None:
@@ -105,8 +110,8 @@ def wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[.
 
 def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
     def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
-        capture = capture_of(self)
-        if capture is None:
+        capture: Capture | None = getattr(self, CAPTURE, None)
+        if capture is None or capture.inside:
             return original(self, *args, **kwargs)
         started_ns = monotonic_ns()
         capture.inside = True
@@ -125,8 +130,8 @@ def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _update(original: Callable[..., Any]) -> Callable[..., Any]:
     def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any, *args: Any, **kw: Any) -> Any:
-        capture = capture_of(self)
-        if capture is None:
+        capture: Capture | None = getattr(self, CAPTURE, None)
+        if capture is None or capture.inside:
             return original(self, scheduler_output, model_runner_output, *args, **kw)
         started_ns = monotonic_ns()
         step = None

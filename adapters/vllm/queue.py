@@ -25,7 +25,7 @@ class WaitingQueue:
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._scanned_ns = 0
+        self.next_scan_ns = 0
         self._blocked = 0
         # vLLM 0.18 to 0.30 keep blocked requests in a queue of their own; later ones in a set beside two queues.
         self._separate = hasattr(scheduler, "skipped_waiting")
@@ -52,18 +52,14 @@ class WaitingQueue:
         names = ("waiting", "skipped_waiting", "kv_holding_waiting")
         return [getattr(self._scheduler, name) for name in names if hasattr(self._scheduler, name)]
 
-    def due(self, now_ns: int) -> bool:
-        """Whether it is time for a scan: something waits and the last scan is SCAN_NS ago."""
-        return now_ns - self._scanned_ns >= SCAN_NS and bool(self._length(self._scheduler.waiting) or self._blocked)
-
     def scan(self, now_ns: int) -> tuple[int, int] | None:
         """(age of the oldest, sum of ages) of the waiting requests in microseconds; the sum may be unknown.
 
         None if it is not time or nothing waits. Counts the blocked requests too, where vLLM keeps them among these.
         """
-        if now_ns - self._scanned_ns < SCAN_NS:
+        if now_ns < self.next_scan_ns:
             return None
-        self._scanned_ns = now_ns
+        self.next_scan_ns = now_ns + SCAN_NS
         now_s = time.time()
         oldest = total = 0.0
         blocked = scanned = 0

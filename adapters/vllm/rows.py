@@ -81,8 +81,10 @@ def external_hits(scheduler: Any, request: Any, hits: int) -> int | None:
 class Requests:
     """Follows the few requests whose history matters; everything else stays in the scheduler."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, calm: bool) -> None:
+        """``calm`` says that steps of this scheduler may be plain; it is taken away while something is to be told."""
         self._scheduler = scheduler
+        self._may_be_calm = self.calm = calm
         self.prefilling: dict[str, Prefill] = {}
         self.preempted: dict[str, int] = {}
         self.sessions: dict[str, int] = {}
@@ -125,6 +127,7 @@ class Requests:
         name = request.request_id
         lost = self._discard(name)
         self.finished += 1
+        self.calm = False
         self.left.append(name)
         if self.special:
             self.special.pop(name, None)
@@ -177,6 +180,11 @@ class Requests:
             if row.last:
                 del self.prefilling[row.request]
         step.rows = rows
+
+    def told(self) -> None:
+        """Everything counted so far was written."""
+        self.finished = self.unprefilled_tokens = 0
+        self.calm = self._may_be_calm and not self.special
 
     def take_preempted(self) -> int:
         """How many requests were preempted since the last call."""
@@ -237,3 +245,4 @@ class Requests:
             marks.append(EXTRA["prompt_logprob_rows"])
         if marks:
             self.special[name] = marks
+            self.calm = False

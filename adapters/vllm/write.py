@@ -202,8 +202,8 @@ def _generated(capture: Capture, step: Pending, result: Any, outputs: Any, strea
         if capture.pooling or not result.sampled_token_ids:
             return 0, 0
         # Every row samples one token but those whose prompt goes on, and those whose request had ended.
-        unfinished = {row.request for row in step.rows if not row.last}
-        return len(stream.ids) - len(unfinished.union(step.discarded)), 0
+        silent = {row.request for row in step.rows if not row.last} if not stream.steady else set()
+        return len(stream.ids) - len(silent.union(step.discarded) if step.discarded else silent), 0
     lost, unknown = _untaken(capture, step, result, outputs, stream)
     generated = sum(len(row.new_token_ids) for batch in outputs.values() for row in batch.outputs)
     if step.sampled is None:
@@ -226,7 +226,6 @@ def _extras(capture: Capture, step: Pending, stream: Stream, cut: int, now_ns: i
         scheduled = output.num_scheduled_tokens
         extras[_DISCARDED] = cut + sum(scheduled[name] for name in step.discarded)
         extras[_FINISHED], extras[_UNPREFILLED] = follow.finished, follow.unprefilled_tokens
-        follow.finished = follow.unprefilled_tokens = 0
         some = True
     if output.scheduled_encoder_inputs:
         extras[_ENCODER] = sum(map(len, output.scheduled_encoder_inputs.values()))
@@ -244,6 +243,7 @@ def _extras(capture: Capture, step: Pending, stream: Stream, cut: int, now_ns: i
     if ages is not None:
         extras[_OLDEST], extras[_SUMMED] = ages
         some = True
+    follow.told()
     return extras if some else None
 
 
