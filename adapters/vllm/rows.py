@@ -139,7 +139,9 @@ class Requests:
         high = self.preempted.pop(name, None)
         if lost or state is not None or high is not None:
             computed = (state.computed if state else request.num_computed_tokens) - lost
-            done = max(computed, state.high if state else 0, high or 0)
+            rows = (row for step in self._in_flight(name) for row in step.rows or () if row.request == name)
+            again = (row.context + row.recomputed for row in rows)
+            done = max(computed, state.high if state else 0, high or 0, *again)
             self.unprefilled_tokens += max(0, request.num_prompt_tokens - done)
 
     def on_park(self, request: Any) -> None:
