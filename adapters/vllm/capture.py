@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
-from rooflens.adapters.vllm.frame import KEYFRAME_NS, Stream, StreamTable
+from rooflens.adapters.vllm.frame import KEYFRAME_NS, StreamTable
 from rooflens.adapters.vllm.queue import WaitingQueue
 from rooflens.adapters.vllm.rows import Pending, Requests
 from rooflens.adapters.vllm.write import graph_of, write_full
@@ -29,6 +29,7 @@ class Capture:
         self.pooling = getattr(scheduler.vllm_config.model_config, "runner_type", "") == "pooling"
         self.connected = getattr(scheduler, "connector", None) is not None
         self.requests = Requests(scheduler, calm=not (self.pooling or self.connected))
+        self.pending = self.requests.pending
         self.off = False
         self.inside = self.telling = False
         self.failures = 0
@@ -47,41 +48,34 @@ class Capture:
     def scheduled(self, output: Any, started_ns: int) -> None:
         """After schedule() returned ``output``."""
         now = monotonic_ns()
-        follow = self.requests
         step = Pending(output, now, now - started_ns)
-        total = output.total_num_scheduled_tokens
+        self.pending.append(step)
+        follow = self.requests
         if follow.preempted_now:
             step.preempted = follow.take_preempted()
-        pending = follow.pending
-        pending.append(step)
+        total = output.total_num_scheduled_tokens
         if not total:
-            if len(pending) > MOST_PENDING and not pending[0].output.total_num_scheduled_tokens:
-                pending.popleft()
+            self._drop_forgotten()
             return
         cached = output.scheduled_cached_reqs
         rows = len(cached.req_ids)
-        resumed = self._resumed(cached)
-        if output.scheduled_new_reqs or resumed or follow.prefilling or (self.connected and total > rows):
+        resumed = getattr(cached, "resumed_req_ids", None)
+        if resumed is None:
+            resumed = _flagged(cached)
+        if output.scheduled_new_reqs or resumed or follow.prefilling or (total > rows and self.connected):
             follow.on_schedule(step, list(resumed))
         elif total == rows and not (output.scheduled_encoder_inputs or step.preempted):
             step.plain = True
         self._ordinal = ordinal = self._ordinal + 1
         self.ring.stamp(ordinal, now, total, rows)
 
-    @staticmethod
-    def _resumed(cached: Any) -> Any:
-        try:
-            return cached.resumed_req_ids
-        except AttributeError:  # before 0.11.1
-            flags = cached.resumed_from_preemption
-            if not any(flags):
-                return ()
-            return [name for name, flag in zip(cached.req_ids, flags, strict=True) if flag]
+    def _drop_forgotten(self) -> None:
+        if len(self.pending) > MOST_PENDING and not self.pending[0].output.total_num_scheduled_tokens:
+            self.pending.popleft()
 
     def before_update(self, output: Any, result: Any) -> Pending | None:
         """Read what update_from_output() will overwrite; None for a step that was never seen scheduled."""
-        pending = self.requests.pending
-        step = pending.popleft() if pending and pending[0].output is output else self.requests.take(output)
+        step = self.requests.take(output)
         if step is not None and output.scheduled_spec_decode_tokens:
             step.sampled = list(map(len, result.sampled_token_ids))
         return step
@@ -92,22 +86,43 @@ class Capture:
         if self._spins:
             self._end_of_spins()
         stream = self.streams.latest
-        if (
+        cached = output.scheduled_cached_reqs
+        if not (
             step.plain
             and stream is not None
             and stream.steady
             and self.requests.calm
             and started_ns - stream.keyed_ns < KEYFRAME_NS
-            and stream.ids == output.scheduled_cached_reqs.req_ids
+            and stream.ids == cached.req_ids
         ):
-            waiting, deferred = self.queue.counts()
-            if not waiting or started_ns < self.queue.next_scan_ns:
-                self._repeat(step, result, stream, waiting, deferred, started_ns, ended_ns)
-                return
-        if output.total_num_scheduled_tokens:
+            if output.total_num_scheduled_tokens:
+                write_full(self, step, result, outputs, started_ns, ended_ns)
+            else:
+                self._spin(ended_ns)
+            return
+        waiting, deferred = self.queue.counts()
+        if waiting and started_ns >= self.queue.next_scan_ns:
             write_full(self, step, result, outputs, started_ns, ended_ns)
-        else:
-            self._spin(ended_ns)
+            return
+        # A decode step like the one before, one token a request: only the first half of the slot is new.
+        seen = cached.num_computed_tokens
+        key = (len(seen), len(self.scheduler.running), waiting, deferred, getattr(result, "cudagraph_stats", None))
+        if key != self._cold_key:
+            self._cold_key, self._cold = key, _plain_cold(*key[:4], *graph_of(result))
+        executor_ns, wait_ns = self.times(step, started_ns) if step.last_return_ns else (UNKNOWN, UNKNOWN)
+        free = self._free_queue
+        self.ring.commit(
+            step.submit_ns,
+            started_ns,
+            stream.advance(seen),
+            step.schedule_ns,
+            ended_ns - started_ns,
+            executor_ns,
+            wait_ns,
+            monotonic_ns() - ended_ns,
+            self.kv_blocks_used() if free is None else self._usable_blocks - free.num_free_blocks,
+            self._cold,
+        )
 
     def times(self, step: Pending, started_ns: int) -> tuple[int, int]:
         """(time inside the executor's calls, wait for the output), nanoseconds or unknown."""
@@ -123,31 +138,6 @@ class Capture:
         free = self._free_queue
         free_blocks: int = self._pool.get_num_free_blocks() if free is None else free.num_free_blocks
         return self._usable_blocks - free_blocks
-
-    def _repeat(
-        self, step: Pending, result: Any, stream: Stream, waiting: int, deferred: int, started_ns: int, ended_ns: int
-    ) -> None:
-        """A decode step like the one before, one token a request: nothing but the first half of the slot is new."""
-        seen = step.output.scheduled_cached_reqs.num_computed_tokens
-        context = stream.advance(seen)
-        graph = getattr(result, "cudagraph_stats", None)
-        key = (len(seen), len(self.scheduler.running), waiting, deferred, graph)
-        if key != self._cold_key:
-            self._cold_key, self._cold = key, _plain_cold(*key[:4], *graph_of(result))
-        executor_ns, wait_ns = self.times(step, started_ns) if step.last_return_ns else (UNKNOWN, UNKNOWN)
-        free = self._free_queue
-        self.ring.commit(
-            step.submit_ns,
-            started_ns,
-            context,
-            step.schedule_ns,
-            ended_ns - started_ns,
-            executor_ns,
-            wait_ns,
-            monotonic_ns() - ended_ns,
-            self.kv_blocks_used() if free is None else self._usable_blocks - free.num_free_blocks,
-            self._cold,
-        )
 
     def dummy(self, started_ns: int, ended_ns: int) -> None:
         """A data-parallel rank without work ran a forward pass to keep its peers company."""
@@ -178,6 +168,12 @@ class Capture:
         detail = {"spins": self._spins, "first_ns": self._spun_ns, "waiting": waiting, "deferred": deferred}
         self._spins = 0
         self.ring.event("idle_spins", detail)
+
+
+def _flagged(cached: Any) -> list[str]:
+    """Who came back after a preemption, as vLLM said it before 0.11."""
+    flags = cached.resumed_from_preemption
+    return [name for name, flag in zip(cached.req_ids, flags, strict=True) if flag] if any(flags) else []
 
 
 def _plain_cold(rows: int, running: int, waiting: int, deferred: int, padded: int, graph: int) -> bytes:
