@@ -146,13 +146,20 @@ class RingFile:
 
     def info(self) -> EngineInfo | None:
         """The engine's facts; None if none were written or they are torn."""
+        facts = self.facts()
+        return EngineInfo.from_json(facts) if facts is not None else None
+
+    def facts(self) -> dict[str, Any] | None:
+        """The facts as they were written, with those that EngineInfo does not know; None as in info()."""
         for area in (self.state().info_area, 1 - self.state().info_area):
             raw = os.pread(self._fd, INFO_BYTES, INFO_OFFSET + area * INFO_BYTES)
             size, check = INFO_HEAD.unpack_from(raw)
             text = raw[INFO_HEAD.size : INFO_HEAD.size + size]
             if size and crc32(text) == check:
                 with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError, RooflensError):
-                    return EngineInfo.from_json(json.loads(text))
+                    facts = json.loads(text)
+                    EngineInfo.from_json(facts)
+                    return dict(facts)
         return None
 
     def in_flight(self) -> list[InFlight]:

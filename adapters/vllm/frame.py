@@ -90,12 +90,17 @@ class StreamTable:
     def keep(self, stream: Stream, base: Stream | None, limit: int) -> None:
         """Put ``stream`` in the place of the batch it went on from, or beside it while there is room."""
         self._number = stream.number
-        room = max(self._limit, min(limit, MOST_STREAMS))
-        if base in self._streams and (base is None or base.ids[:1] == stream.ids[:1] or len(self._streams) >= room):
-            self._streams.remove(base)
-        self._streams.insert(0, stream)
-        del self._streams[room:]
-        self.latest = stream if len(self._streams) == 1 else None
+        streams = self._streams
+        room = max(self._limit, min(limit, MOST_STREAMS)) if self._limit > 1 else 1
+        if room == 1:
+            self._streams = [stream]
+            self.latest = stream
+            return
+        if base in streams and (base is None or base.ids[:1] == stream.ids[:1] or len(streams) >= room):
+            streams.remove(base)
+        streams.insert(0, stream)
+        del streams[room:]
+        self.latest = stream if len(streams) == 1 else None
 
     def forget(self) -> None:
         """A step was not written: the next frame cannot go on from what came before it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
 from rooflens.adapters.vllm import core, patch, surface
 
+DEVICE_TIME_VARIABLE = "ROOFLENS_DEVICE_TIME"
 _installed = False
 
 
@@ -31,6 +33,8 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    if os.environ.get(DEVICE_TIME_VARIABLE, "").strip().lower() not in ("", "0", "false", "no"):
+        _time_devices()
     classes = vllm_classes()
     problems = surface.class_problems(classes, classes["Scheduler"])
     if problems:
@@ -41,6 +45,16 @@ def install() -> None:
     core.wrap_executor(classes["Executor"])
     core.wrap_core(_class("vllm.v1.engine.core", "EngineCore"))
     _wrap_custom_schedulers(classes["Scheduler"])
+
+
+def _time_devices() -> None:
+    """Opt-in: workers time their device; without it nothing of theirs is touched. Never imports a model runner."""
+    try:
+        from rooflens.adapters.vllm import device
+
+        device.wrap_workers(_class("vllm.v1.worker.worker_base", "WorkerBase"))
+    except Exception as error:
+        patch.log.warning("rooflens does not time devices: %s: %s", type(error).__name__, error)
 
 
 def _wrap_custom_schedulers(base: type) -> None:

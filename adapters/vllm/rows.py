@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rooflens.ring import EXTRA_FIELDS, UNKNOWN
@@ -19,13 +19,12 @@ class Prefill:
     ``target`` is how much was known of it when it was scheduled, ``high`` how much had been computed before.
     """
 
-    __slots__ = ("computed", "first_pass", "high", "target")
+    __slots__ = ("computed", "high", "target")
 
     def __init__(self, computed: int, target: int, high: int) -> None:
         self.computed = computed
         self.target = target
         self.high = high
-        self.first_pass = high == 0
 
 
 class Row:
@@ -34,12 +33,13 @@ class Row:
     __slots__ = ("context", "last", "query", "recomputed", "request", "resumed")
 
     def __init__(self, request: str, context: int, query: int, state: Prefill) -> None:
+        after = context + query
         self.request = request
         self.context = context
         self.query = query
-        self.last = context + query >= state.target
-        self.recomputed = max(0, min(context + query, state.high) - context)
-        self.resumed = not state.first_pass
+        self.last = after >= state.target
+        self.resumed = state.high > 0
+        self.recomputed = max(0, min(after, state.high) - context) if state.high else 0
 
 
 class Pending:
@@ -182,6 +182,14 @@ class Requests:
             if row.last:
                 del self.prefilling[row.request]
         step.rows = rows
+
+    def gone(self, scheduled: Mapping[str, int]) -> list[str]:
+        """Who ended or was preempted and is not in this step any more; who still is, in flight, is left for later."""
+        if not self.left:
+            return []
+        gone = [name for name in self.left if name not in scheduled]
+        self.left = [name for name in self.left if name in scheduled] if len(gone) < len(self.left) else []
+        return gone
 
     def told(self) -> None:
         """Everything counted so far was written."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 from rooflens.adapters.frames import Payload, known_removals, removals
 from rooflens.adapters.vllm.frame import Stream
-from rooflens.adapters.vllm.rows import EXTRA, NO_EXTRAS, Pending, Row
+from rooflens.adapters.vllm.rows import EXTRA, NO_EXTRAS, Pending
 from rooflens.records import GraphMode, StepKind
 from rooflens.ring import CONTEXT_DOUBTED, EDIT, KEY, RECOMPUTE, UNKNOWN
 from rooflens.ring_writer import pack_cold
@@ -48,9 +49,10 @@ def write_full(capture: Capture, step: Pending, result: Any, outputs: Any, start
 
     payload = Payload()
     base = capture.streams.base_for(stream.ids)
-    frame, distance, doubted = _lengths(payload, capture.requests.left, stream, base, context, started_ns)
+    gone = capture.requests.gone(step.output.num_scheduled_tokens)
+    frame, distance, doubted = _lengths(payload, gone, stream, base, context, started_ns)
     if prefill:
-        payload.prefill([row for row, _ in prefill], [stream.queries[row] for row, _ in prefill])
+        payload.prefill(prefill, [stream.queries[row] for row in prefill])
     if stream.drafts:
         payload.drafts(stream.drafts, stream.rejected)
     generated, cut = _generated(capture, step, result, outputs, stream)
@@ -72,7 +74,7 @@ def write_full(capture: Capture, step: Pending, result: Any, outputs: Any, start
     )  # fmt: skip
 
 
-def _stream_of(step: Pending) -> tuple[Stream, list[tuple[int, Row]]]:
+def _stream_of(step: Pending) -> tuple[Stream, list[int]]:
     """The rows of a step and which of them prefill; ``next_context`` is the sum of contexts before the step."""
     cached, new = step.output.scheduled_cached_reqs, step.output.scheduled_new_reqs
     if new:
@@ -84,34 +86,29 @@ def _stream_of(step: Pending) -> tuple[Stream, list[tuple[int, Row]]]:
     if step.corrections:
         stream.corrections = step.corrections
         stream.next_context -= sum(step.corrections.values())
-    stream.steady = all(row.last for row in step.rows)
+    stream.steady = True
+    for row in step.rows:
+        if not row.last:
+            stream.steady = False
     return stream, _prefill_rows(stream, step) if step.rows else []
 
 
-def _prefill_rows(stream: Stream, step: Pending) -> list[tuple[int, Row]]:
-    """The prefilling rows with their positions; also enters every query that is not 1 + drafts in the stream."""
+def _prefill_rows(stream: Stream, step: Pending) -> list[int]:
+    """The positions of the prefilling rows; also enters every query that is not 1 + drafts in the stream."""
     drafts = step.output.scheduled_spec_decode_tokens
-    found: list[tuple[int, Row]] = []
     queries: dict[int, int] = {}
     ids = stream.ids
     position = len(ids)
     for row in reversed(step.rows):
-        drafted = len(drafts.get(row.request, ())) if drafts else 0
-        if row.resumed and row.query - drafted <= 1:
+        if row.resumed and row.query - (len(drafts.get(row.request, ())) if drafts else 0) <= 1:
             continue
         # Who came last prefills, and they stand in the order in which they came; if not, look for the row.
         position -= 1
         if position < 0 or ids[position] != row.request:
             position = ids.index(row.request)
         queries[position] = row.query
-        found.append((position, row))
     stream.queries = queries
-    found.sort(key=_position)
-    return found
-
-
-def _position(placed: tuple[int, Row]) -> int:
-    return placed[0]
+    return sorted(queries)
 
 
 def _verify(capture: Capture, step: Pending, result: Any, stream: Stream) -> None:
@@ -147,26 +144,28 @@ def _verify(capture: Capture, step: Pending, result: Any, stream: Stream) -> Non
 
 
 def _lengths(
-    payload: Payload, left: list[str], stream: Stream, base: Stream | None, context: int, now_ns: int
+    payload: Payload, gone: list[str], stream: Stream, base: Stream | None, context: int, now_ns: int
 ) -> tuple[int, int, bool]:
     """Write the contexts; returns (frame, distance to the base, whether the base's contexts proved wrong)."""
     doubted = False
     distance = stream.number - base.number if base else 0
     if base is not None and distance <= FARTHEST_BASE and not base.key_due(now_ns):
-        found = known_removals(base.ids, stream.ids, left) or removals(base.ids, stream.ids)
+        found = known_removals(base.ids, stream.ids, gone) or removals(base.ids, stream.ids)
         if found is not None:
             removed, survivors = found
-            appended = [stream.context_before(row) for row in range(survivors, len(stream.ids))]
-            expected = base.next_context - sum(map(base.context_after, removed)) + sum(appended)
-            if expected == context:
+            expected = base.next_context
+            if removed:
+                expected -= sum(map(base.context_after, removed))
+            appended: Sequence[int] = stream.new_contexts
+            if len(stream.ids) - survivors != len(appended):
+                appended = [stream.context_before(row) for row in range(survivors, len(stream.ids))]
+            if expected + sum(appended) == context:
                 payload.removed(removed)
                 payload.appended(appended)
                 stream.keyed_ns = base.keyed_ns
-                left.clear()
                 return EDIT, distance, False
             # Removed rows are resumed ones or moved between batches; anything else is a fault of ours.
             doubted = distance == 1
-    left.clear()
     if stream.corrections:
         payload.lengths([stream.context_before(row) for row in range(len(stream.ids))])
     else:
@@ -202,8 +201,10 @@ def _generated(capture: Capture, step: Pending, result: Any, outputs: Any, strea
         if capture.pooling or not result.sampled_token_ids:
             return 0, 0
         # Every row samples one token but those whose prompt goes on, and those whose request had ended.
-        silent = {row.request for row in step.rows if not row.last} if not stream.steady else set()
-        return len(stream.ids) - len(silent.union(step.discarded) if step.discarded else silent), 0
+        if stream.steady:
+            return len(stream.ids) - len(step.discarded), 0
+        silent = {row.request for row in step.rows if not row.last}
+        return len(stream.ids) - len(silent.union(step.discarded)), 0
     lost, unknown = _untaken(capture, step, result, outputs, stream)
     generated = sum(len(row.new_token_ids) for batch in outputs.values() for row in batch.outputs)
     if step.sampled is None:
@@ -219,10 +220,11 @@ def _extras(capture: Capture, step: Pending, stream: Stream, cut: int, now_ns: i
     follow, output = capture.requests, step.output
     extras = step.extras or NO_EXTRAS.copy()
     some = step.extras is not None
-    if step.rows:
-        extras[_RECOMPUTED] = sum(row.recomputed for row in step.rows if row.request not in step.discarded)
-        some |= extras[_RECOMPUTED] > 0
-    if cut or step.discarded or follow.finished or follow.unprefilled_tokens:
+    for row in step.rows:
+        if row.recomputed and row.request not in step.discarded:
+            extras[_RECOMPUTED] += row.recomputed
+            some = True
+    if follow.finished or step.discarded or cut or follow.unprefilled_tokens:
         scheduled = output.num_scheduled_tokens
         extras[_DISCARDED] = cut + sum(scheduled[name] for name in step.discarded)
         extras[_FINISHED], extras[_UNPREFILLED] = follow.finished, follow.unprefilled_tokens
@@ -239,11 +241,13 @@ def _extras(capture: Capture, step: Pending, stream: Stream, cut: int, now_ns: i
             some = True
             for mark in marks:
                 extras[mark] += 1
-    ages = capture.queue.scan(now_ns)
-    if ages is not None:
-        extras[_OLDEST], extras[_SUMMED] = ages
-        some = True
-    follow.told()
+    if now_ns >= capture.queue.next_scan_ns:
+        ages = capture.queue.scan(now_ns)
+        if ages is not None:
+            extras[_OLDEST], extras[_SUMMED] = ages
+            some = True
+    if not follow.calm:
+        follow.told()
     return extras if some else None
 
 

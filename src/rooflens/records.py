@@ -127,6 +127,27 @@ class RingEvent:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceSpan:
+    """One forward pass of one worker, timed on its device; all times in seconds.
+
+    ``ordinal`` counts the worker's forward passes from 1, timed or not, dummy runs apart. ``device_s`` is the time
+    on the device's own clock from the beginning of execute_model to the end of sample_tokens in one stream: with the
+    head, the sampler and the drafter, and with whatever the device waited for in between, so it bounds the busy time
+    from above. ``start_monotonic_s`` and ``end_monotonic_s`` are the host's clock when the first call began and the
+    last one returned, which may be before the device was done. ``host_gap_s`` is the host's pause between the two
+    calls: 0 where there was only one, None where it was too long to say.
+    """
+
+    ordinal: int
+    start_monotonic_s: float
+    end_monotonic_s: float
+    device_s: float
+    host_gap_s: float | None
+    query_tokens: int
+    requests: int
+
+
 # Every column of a StepTable: name, NumPy kind (i integer, f float), what it counts.
 STEP_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("sequence", "i", "position in the ring, counted from 1; a gap is a lost step"),
@@ -135,6 +156,7 @@ STEP_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("submit_monotonic_s", "f", "end of scheduling: the step was handed to the executor"),
     ("output_monotonic_s", "f", "the step's output reached the scheduler"),
     ("observed_s", "f", "busy time: output - max(previous output, submit)"),
+    ("device_s", "f", "device time of the forward pass with head, sampler and drafter: its slowest worker"),
     ("schedule_s", "f", "duration of the scheduler's schedule call"),
     ("update_s", "f", "duration of the scheduler's update call"),
     ("executor_s", "f", "time inside the executor's calls for this step"),

@@ -11,6 +11,17 @@ Layout, little-endian, every offset said in the header::
 A slot and a payload each end in their CRC-32, so a reader needs no lock and no store order. A u32 of 0xFFFFFFFF is
 "not known". Within a payload the sections follow each other in the order of their bits. ``base`` says how many steps
 back the frame lies that a REPEAT or EDIT goes on from; events and dummy steps do not count.
+
+A worker's own ring (suffix ``.device``) holds no steps but device spans: EVENT slots with the flag DEVICE_SPAN and no
+sections, which a reader of steps passes over. In such a slot
+
+    submit_ns, output_ns         the worker's clock when its first call began and its last one returned
+    context_tokens               device time in nanoseconds
+    schedule_ns, update_ns       the ordinal of the call among the worker's forward passes: low and high half
+    wait_ns                      the worker's pause between execute_model and sample_tokens
+    hook_ns                      what timing this pass cost the worker
+    preempted                    passes that were not timed, since the worker began
+    query_tokens, requests       as in a step
 """
 
 from __future__ import annotations
@@ -95,7 +106,7 @@ REPEAT, KEY, EDIT, EVENT = 0, 1, 2, 3
 # sections of a payload, in the order of their bits
 LENGTHS, REMOVED, APPENDED, PREFILL, DRAFTS, REJECTED, EXTRAS, ANCHOR, JSON = (1 << bit for bit in range(9))
 # flags
-RECOMPUTE, CONTEXT_DOUBTED = 1, 2
+RECOMPUTE, CONTEXT_DOUBTED, DEVICE_SPAN = 1, 2, 4
 
 EXTRA_FIELDS: tuple[str, ...] = (
     "prompt_tokens",

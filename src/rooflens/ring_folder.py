@@ -19,9 +19,11 @@ from rooflens.ring_writer import RingWriter
 
 FOLDER_VARIABLE = "ROOFLENS_DIR"
 SUFFIX = ".ring"
+DEVICE_SUFFIX = ".device"  # a worker's ring of device times: no steps, so no verb takes it for an engine's
 KEPT_DEAD_RINGS = 2  # the last crash and the one before it
 # Tried in turn until one fits: at 100 steps a second eleven minutes, three minutes, twenty seconds.
 SIZES: tuple[tuple[int, int], ...] = ((65536, 8 << 20), (16384, 2 << 20), (2048, 256 << 10))
+DEVICE_SIZES: tuple[tuple[int, int], ...] = tuple((slots, 64 << 10) for slots, _ in SIZES)  # only events have text
 
 
 def default_folder(environment: Mapping[str, str] | None = None) -> Path:
@@ -72,16 +74,20 @@ def open_folder(folder: Path, create: bool = False) -> int:
     return descriptor
 
 
-def create_ring(folder: Path, rank: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> tuple[RingWriter, Path]:
+def create_ring(
+    folder: Path, rank: int, sizes: tuple[tuple[int, int], ...] = SIZES, suffix: str = SUFFIX
+) -> tuple[RingWriter, Path]:
     """A new ring named ``<host>-<random>-<rank>.ring``, as large as there is room for, and its path.
 
-    Removes this host's dead rings beyond KEPT_DEAD_RINGS first. RooflensError if the folder is unfit or full.
+    Removes this host's dead rings beyond KEPT_DEAD_RINGS first, of a worker's rings those of the same rank.
+    RooflensError if the folder is unfit or full.
     """
     descriptor = open_folder(folder, create=True)
     try:
         mode = 0o640 if os.fstat(descriptor).st_mode & stat.S_ISGID else 0o600
-        prune(descriptor)
-        name = f"{host_name()}-{secrets.token_hex(4)}-{rank}{SUFFIX}"
+        # The workers of one engine die together: each looks after its own rank, or the last crash would be lost.
+        prune(descriptor, suffix=suffix, rank=None if suffix == SUFFIX else rank)
+        name = f"{host_name()}-{secrets.token_hex(4)}-{rank}{suffix}"
         for slot_count, arena_bytes in sizes:
             try:
                 return _create(descriptor, name, mode, slot_count, arena_bytes, rank), folder / name
@@ -114,9 +120,13 @@ def _create(folder: int, name: str, mode: int, slot_count: int, arena_bytes: int
     return writer
 
 
-def prune(folder: int, keep: int = KEPT_DEAD_RINGS) -> None:
-    """Remove this host's and user's dead rings except the ``keep`` newest; a live ring is never touched."""
-    mine = re.compile(re.escape(host_name()) + r"-[0-9a-f]{8}-\d+\.ring")
+def prune(folder: int, keep: int = KEPT_DEAD_RINGS, suffix: str = SUFFIX, rank: int | None = None) -> None:
+    """Remove this host's and user's dead rings except the ``keep`` newest; a live ring is never touched.
+
+    Only rings with this suffix count, and with a ``rank`` only those of that rank.
+    """
+    number = r"\d+" if rank is None else str(rank)
+    mine = re.compile(f"{re.escape(host_name())}-[0-9a-f]{{8}}-{number}{re.escape(suffix)}")
     dead: list[tuple[float, str]] = []
     for name in os.listdir(folder):
         if not mine.fullmatch(name):
@@ -141,11 +151,11 @@ def _live(folder: int, name: str) -> bool:
         os.close(descriptor)
 
 
-def list_rings(folder: Path) -> list[Path]:
-    """The rings of a folder, newest first; RooflensError if the folder is unfit."""
+def list_rings(folder: Path, suffix: str = SUFFIX) -> list[Path]:
+    """The rings of a folder with this suffix, newest first; RooflensError if the folder is unfit."""
     descriptor = open_folder(folder)
     try:
-        names = [name for name in os.listdir(descriptor) if name.endswith(SUFFIX) and not name.startswith(".")]
+        names = [name for name in os.listdir(descriptor) if name.endswith(suffix) and not name.startswith(".")]
         stamped = []
         for name in names:
             with contextlib.suppress(OSError):

@@ -59,6 +59,9 @@ def pack_cold(*values: int) -> bytes:
         return COLD.pack(*_saturated(COLD_FIELDS, values))
 
 
+_pack_hot = HOT.pack
+
+
 class RingWriter:
     """Writes one ring. Not thread-safe: it belongs to the engine's loop thread."""
 
@@ -108,14 +111,14 @@ class RingWriter:
         offset = size = 0
         if payload:
             offset, size = self._store(payload + crc32(payload).to_bytes(4, "little"))
-        hot = (
-            sequence, offset, submit_ns, output_ns, context_tokens,
-            size, schedule_ns, update_ns, executor_ns, wait_ns, hook_ns, kv_blocks_used,
-        )  # fmt: skip
         try:
-            body = HOT.pack(*hot) + cold
+            body = _pack_hot(
+                sequence, offset, submit_ns, output_ns, context_tokens, size, schedule_ns, update_ns, executor_ns,
+                wait_ns, hook_ns, kv_blocks_used,
+            ) + cold  # fmt: skip
         except struct.error:
-            body = HOT.pack(*_saturated(HOT_FIELDS, hot)) + cold
+            hot = (sequence, offset, submit_ns, output_ns, context_tokens, size, schedule_ns, update_ns, executor_ns)
+            body = HOT.pack(*_saturated(HOT_FIELDS, (*hot, wait_ns, hook_ns, kv_blocks_used))) + cold
         check = crc32(body)
         at = SLOTS_OFFSET + (sequence - 1) % self._slot_count * SLOT_BYTES
         self._map[at : at + SLOT_BYTES] = body + check.to_bytes(4, "little")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rooflens.adapters.vllm import DISABLE_VARIABLE, disabled, excluded
 from rooflens.records import RooflensError
-from rooflens.ring_folder import FOLDER_VARIABLE, default_folder, list_rings
+from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default_folder, list_rings
 
 
 def rings_at(places: Sequence[str], root: Path = Path("/")) -> list[Path]:
@@ -22,6 +22,8 @@ def rings_at(places: Sequence[str], root: Path = Path("/")) -> list[Path]:
     found: list[Path] = []
     for place in places:
         path = Path(place)
+        if path.suffix == DEVICE_SUFFIX:
+            raise RooflensError(f"{path} holds a worker's device times, no steps: name the engine's {SUFFIX} file")
         if not path.is_dir():
             found.append(path)
             continue
