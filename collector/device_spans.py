@@ -81,20 +81,22 @@ def _spans(slots: NDArray[Any]) -> tuple[DeviceSpan, ...]:
 
 
 def join_device(table: StepTable, spans: Sequence[DeviceSpan], from_first_step: bool = False) -> StepTable:
-    """The table with ``device_s``, known where exactly one step of the engine fits a span of this worker.
+    """The table with ``device_s``, known where it is clear which span of this worker is the step's own.
 
     The n-th pass of a worker is the n-th step of its engine, but where the two began to count is not taken on trust:
     a span fits a step only if both have the same tokens and requests and the worker's calls lie between the step's
-    submit and its output. The distance between the countings that fits most spans of a stretch without a gap holds
-    for that stretch; where none or several do, the steps stay unknown. ``from_first_step`` says that the table begins
-    with the engine's first step, which decides between several. For a further worker, join the result again: the
-    longest time counts, and a step is known only where it is known of every worker.
+    submit and its output. What distance between the two countings holds is decided, for each stretch without a gap,
+    by the spans whose step must be in the table; where they leave several, the steps stay unknown unless
+    ``from_first_step`` says that the table begins with the engine's first step. For a further worker, join the
+    result again: the longest time counts, and a step is known only where it is known of every worker.
     """
+    # A step whose beginning is not known stands after a gap, and a gap may have swallowed steps.
+    gaps = np.cumsum(~table.known.get("observed_s", np.ones(len(table), dtype=bool)), dtype=np.int64)
     rows = np.flatnonzero(table["kind"] != StepKind.DUMMY)
-    step_of = _steps_of(table.take(rows), spans, from_first_step)
+    found = _steps_of(table.take(rows), gaps[rows], spans, from_first_step)
     device_s, known = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
-    claims = Counter(step_of.values())
-    for at, step in step_of.items():
+    claims = Counter(found.values())
+    for at, step in found.items():
         if claims[step] == 1:
             device_s[rows[step]], known[rows[step]] = spans[at].device_s, True
     if "device_s" in table.columns:
@@ -102,52 +104,78 @@ def join_device(table: StepTable, spans: Sequence[DeviceSpan], from_first_step: 
     return StepTable({**table.columns, "device_s": device_s}, {**table.known, "device_s": known})
 
 
-def _steps_of(steps: StepTable, spans: Sequence[DeviceSpan], from_first_step: bool) -> dict[int, int]:
+def _steps_of(
+    steps: StepTable, gaps: NDArray[np.int64], spans: Sequence[DeviceSpan], from_first_step: bool
+) -> dict[int, int]:
     """The row of ``steps`` for each place in ``spans`` where it is clear."""
-    stretches = list(_stretches(_candidates(steps, spans)))
+    if not len(steps) or not spans:
+        return {}
+    starts = np.array([span.start_monotonic_s for span in spans]) + CLOCK_STEP_S
+    ends = np.array([span.end_monotonic_s for span in spans]) - CLOCK_STEP_S
+    candidates = list(_candidates(steps, gaps, spans, starts, ends))
+    outside = _may_be_outside(steps, gaps, starts, ends, from_first_step)
     votes: Counter[Fit] = Counter()
-    for first, last, fits in stretches:
+    for size, fits in _stretches(candidates[at] for at in np.flatnonzero(~outside).tolist()):
         if len(fits) == 1:
-            votes[next(iter(fits))] += last - first
-    holds: dict[int, int] = {0: -1} if from_first_step and not votes[0, -1] else {}
+            votes[next(iter(fits))] += size
+    holds: dict[int, int] = {0: -1} if from_first_step and not any(gap == 0 for gap, _ in votes) else {}
     for (gap, distance), count in votes.items():
-        rivals = [other for (where, far), other in votes.items() if where == gap and far != distance]
-        if all(count > other for other in rivals):
+        if all(count > other for (where, far), other in votes.items() if where == gap and far != distance):
             holds[gap] = distance
     found = {}
-    for first, last, fits in stretches:
+    for at, fits in enumerate(candidates):
         clear = [distance for gap, distance in fits if holds.get(gap) == distance]
         if len(clear) == 1:
-            found |= {at: spans[at].ordinal + clear[0] for at in range(first, last)}
+            found[at] = spans[at].ordinal + clear[0]
     return found
 
 
-def _stretches(candidates: Iterable[set[Fit]]) -> Iterator[tuple[int, int, set[Fit]]]:
-    """(first span, one past the last, all that fits every one of them), as long as something does."""
-    fits: set[Fit] = set()
-    first = 0
-    for at, found in enumerate([*candidates, set()]):
-        both = fits & found
-        if not both:
-            if fits:
-                yield first, at, fits
-            first, both = at, found
-        fits = both
-
-
-def _candidates(steps: StepTable, spans: Sequence[DeviceSpan]) -> Iterator[set[Fit]]:
+def _candidates(
+    steps: StepTable,
+    gaps: NDArray[np.int64],
+    spans: Sequence[DeviceSpan],
+    starts: NDArray[np.float64],
+    ends: NDArray[np.float64],
+) -> Iterator[set[Fit]]:
     """For each span where it fits."""
-    submit, output = steps["submit_monotonic_s"], steps["output_monotonic_s"]
-    tokens, requests = steps["query_tokens"].tolist(), steps["requests"].tolist()
-    # A step whose beginning is not known stands after a gap, and a gap may have swallowed steps.
-    gaps = np.cumsum(~steps.known.get("observed_s", np.ones(len(steps), dtype=bool))).tolist()
-    starts = np.array([span.start_monotonic_s for span in spans]) + CLOCK_STEP_S
-    ends = np.array([span.end_monotonic_s for span in spans]) - CLOCK_STEP_S
-    lows = np.searchsorted(output, ends, side="left").tolist()
-    highs = np.searchsorted(submit, starts, side="right").tolist()
+    tokens, requests, gap_of = steps["query_tokens"].tolist(), steps["requests"].tolist(), gaps.tolist()
+    lows = np.searchsorted(steps["output_monotonic_s"], ends, side="left").tolist()
+    highs = np.searchsorted(steps["submit_monotonic_s"], starts, side="right").tolist()
     for span, low, high in zip(spans, lows, highs, strict=True):
         yield {
-            (gaps[row], row - span.ordinal)
+            (gap_of[row], row - span.ordinal)
             for row in range(low, min(high, low + MOST_IN_FLIGHT))
             if tokens[row] == span.query_tokens and requests[row] == span.requests
         }
+
+
+def _may_be_outside(
+    steps: StepTable,
+    gaps: NDArray[np.int64],
+    starts: NDArray[np.float64],
+    ends: NDArray[np.float64],
+    from_first_step: bool,
+) -> NDArray[np.bool_]:
+    """Which spans may belong to a step that the table lacks: before its first, after its last, or in a gap."""
+    submit, output = steps["submit_monotonic_s"], steps["output_monotonic_s"]
+    outside: NDArray[np.bool_] = starts >= submit[-1]
+    if not (from_first_step and gaps[0] == 0):
+        outside |= ends <= output[0]
+    for after in (np.flatnonzero(np.diff(gaps)) + 1).tolist():
+        outside |= (starts >= submit[after - 1]) & (ends <= output[after])
+    return outside
+
+
+def _stretches(candidates: Iterable[set[Fit]]) -> Iterator[tuple[int, set[Fit]]]:
+    """Spans in a row that have something that fits them all: how many, and all that does."""
+    fits: set[Fit] = set()
+    size = 0
+    for found in candidates:
+        both = fits & found
+        if not both:
+            if fits:
+                yield size, fits
+            size, both = 0, found
+        fits, size = both, size + 1
+    if fits:
+        yield size, fits
