@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.collector.payload import Ints, Sections
+from rooflens.collector.slot_columns import SlotColumns
 from rooflens.ring import EDIT, KEY, REPEAT
 
 KEPT_FRAMES = 16  # a frame goes on from one at most 15 steps back
@@ -29,21 +30,21 @@ class Lengths:
 
 
 def plain_run(contexts: Ints, steps: int, block_tokens: int) -> Ints:
-    """SUMS of ``steps`` decode steps in a row, one token a row each, shape (steps, 4); no loop over steps or rows.
+    """SUMS of ``steps`` decode steps in a row, one token a row each, shape (4, steps); no loop over steps or rows.
 
     A row crosses into a new block when its context is a multiple of the block; the count of rows that do so in
     step k depends only on the remainders of the first contexts.
     """
     rows = len(contexts)
     index = np.arange(steps, dtype=np.int64)
-    sums = np.zeros((steps, len(SUMS)), dtype=np.int64)
+    sums = np.zeros((len(SUMS), steps), dtype=np.int64)
     if not rows:
         return sums
-    sums[:, 0] = int(contexts.sum()) + rows * (index + 1)
+    sums[0] = int(contexts.sum()) + rows * (index + 1)
     remainders = np.bincount(contexts % block_tokens, minlength=block_tokens)
     crossing = remainders[(-index) % block_tokens]
-    sums[:, 2] = int(blocks(contexts, block_tokens).sum()) + np.concatenate(([0], np.cumsum(crossing[:-1])))
-    sums[:, 3] = int(contexts.max()) + index
+    sums[2] = int(blocks(contexts, block_tokens).sum()) + np.concatenate(([0], np.cumsum(crossing[:-1])))
+    sums[3] = int(contexts.max()) + index
     return sums
 
 
@@ -76,17 +77,17 @@ class LengthDecoder:
 
     def decode(
         self,
-        slots: NDArray[Any],
+        slots: SlotColumns,
         fresh: NDArray[np.bool_],
         sections_of: Callable[[int], Sections | None],
         visit: Callable[[int, Lengths], None] | None = None,
     ) -> tuple[Ints, NDArray[np.bool_]]:
-        """SUMS for each slot, shape (slots, 4), and a mask of the slots whose lengths are known.
+        """SUMS for each slot, shape (4, slots), and a mask of the slots whose lengths are known.
 
         ``slots`` are steps with rows in order; ``fresh[i]`` says that steps before i were lost; ``visit`` is
         called with every step's own lengths (slow; for full reconstruction).
         """
-        sums = np.zeros((len(slots), len(SUMS)), dtype=np.int64)
+        sums = np.zeros((len(SUMS), len(slots)), dtype=np.int64)
         known = np.zeros(len(slots), dtype=bool)
         plain = (slots["frame"] == REPEAT) & (slots["base"] == 1) & (slots["sections"] == 0) & ~fresh
         edges = np.flatnonzero(np.diff(plain.astype(np.int8))) + 1
@@ -101,7 +102,7 @@ class LengthDecoder:
                 self._single(slots, at, sections_of, sums, known, visit)
         return sums, known
 
-    def _run(self, slots: NDArray[Any], start: int, end: int, sums: Ints, known: NDArray[np.bool_]) -> None:
+    def _run(self, slots: SlotColumns, start: int, end: int, sums: Ints, known: NDArray[np.bool_]) -> None:
         contexts = self._history.get(self._number)
         steps = end - start
         self._number += steps
@@ -112,13 +113,13 @@ class LengthDecoder:
             self.doubted += 1
             self.forget()
             return
-        sums[start:end] = plain_run(contexts, steps, self.block_tokens)
+        sums[:, start:end] = plain_run(contexts, steps, self.block_tokens)
         known[start:end] = True
         self._history = {self._number: contexts + steps}
 
     def _single(
         self,
-        slots: NDArray[Any],
+        slots: SlotColumns,
         at: int,
         sections_of: Callable[[int], Sections | None],
         sums: Ints,
@@ -126,28 +127,27 @@ class LengthDecoder:
         visit: Callable[[int, Lengths], None] | None,
     ) -> None:
         self._number += 1
-        slot = slots[at]
-        sections = sections_of(at) if slot["sections"] else Sections()
-        lengths = self._lengths(slot, sections) if sections is not None else None
-        if lengths is not None and int(lengths.contexts.sum()) != int(slot["context_tokens"]):
+        sections = sections_of(at) if slots["sections"][at] else Sections()
+        lengths = self._lengths(slots, at, sections) if sections is not None else None
+        if lengths is not None and int(lengths.contexts.sum()) != int(slots["context_tokens"][at]):
             self.doubted += 1
             lengths = None
         if lengths is None:
             self.forget()
             return
-        sums[at] = sums_of(lengths, self.block_tokens)
+        sums[:, at] = sums_of(lengths, self.block_tokens)
         known[at] = True
         self._history[self._number] = lengths.after
         self._history.pop(self._number - KEPT_FRAMES, None)
         if visit is not None:
             visit(at, lengths)
 
-    def _lengths(self, slot: Any, sections: Sections) -> Lengths | None:
-        rows, frame = int(slot["requests"]), int(slot["frame"])
+    def _lengths(self, slots: SlotColumns, at: int, sections: Sections) -> Lengths | None:
+        rows, frame = int(slots["requests"][at]), int(slots["frame"][at])
         if frame == KEY:
             contexts = sections.lengths
         elif frame in (REPEAT, EDIT):
-            contexts = self._history.get(self._number - int(slot["base"]))
+            contexts = self._history.get(self._number - int(slots["base"][at]))
             if contexts is not None and sections.removed is not None:
                 if sections.removed.size and int(sections.removed.max()) >= len(contexts):
                     return None

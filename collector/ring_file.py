@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,9 +195,8 @@ class RingFile:
         slots = np.frombuffer(raw, self.dtype)
         wanted = np.arange(first, first + len(slots), dtype=np.uint64)
         body = self.header.slot_bytes - 4
-        view = memoryview(raw)
-        starts = range(0, len(raw), self.header.slot_bytes)
-        checks = np.fromiter((crc32(view[at : at + body]) for at in starts), np.uint32, len(slots))
+        bodies = struct.iter_unpack(f"{body}s4x", raw)
+        checks = np.fromiter((crc32(slot) for (slot,) in bodies), np.uint32, len(slots))
         whole = checks == slots["crc"]
         current = slots["sequence"] == wanted
         return whole & current, whole & ~current

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rooflens.collector.lengths import SUMS, LengthDecoder, Lengths
 from rooflens.collector.payload import Sections, parse
 from rooflens.collector.ring_file import RingFile
+from rooflens.collector.slot_columns import SlotColumns
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, StepKind, StepTable
 from rooflens.ring import EVENT, EXTRA_FIELDS, UNKNOWN
@@ -63,13 +64,13 @@ class RingSource:
         """All steps since the last call, in order; ``visit`` gets every step's own lengths by row of the table."""
         first = self._last_whole + 1
         found = self.file.slots(self._after)
-        slots, self._after = found.slots, found.last
+        slots, self._after = SlotColumns.of(found.slots), found.last
         if len(slots):
             self._last_whole = int(slots["sequence"][-1])
         events, jumps = [], []
         cache: dict[int, Sections | None] = {}
         for at in np.flatnonzero(slots["sections"]).tolist():
-            sections = cache[at] = self._sections(slots[at])
+            sections = cache[at] = self._sections(slots, at)
             if sections is None:
                 continue
             if sections.anchor is not None:
@@ -82,20 +83,20 @@ class RingSource:
                 events.append(RingEvent(int(slots["sequence"][at]), float(slots["output_ns"][at]) / 1e9, name, detail))
         is_step = slots["frame"] != EVENT
         rows = np.flatnonzero(is_step)
-        steps = slots[rows]
+        steps = slots.take(rows)
         after_gap = self._after_gap(slots["sequence"], first)[rows] if len(rows) else np.empty(0, bool)
-        row_of = np.cumsum(is_step) - 1
-        by_row = {int(row_of[at]): known for at, known in cache.items() if is_step[at]}
+        places = dict(zip(np.searchsorted(rows, list(cache)).tolist(), cache.items(), strict=True)) if cache else {}
+        by_row = {row: known for row, (at, known) in places.items() if is_step[at]}
         table = self._table(steps, after_gap, by_row, visit)
         return Batch(
             self.info, table, tuple(sorted((*events, *jumps), key=lambda e: e.sequence)), found.lost, found.torn
         )
 
-    def _sections(self, slot: Any) -> Sections | None:
-        raw = self.file.payload(int(slot["arena_offset"]), int(slot["arena_bytes"]))
+    def _sections(self, slots: SlotColumns, at: int) -> Sections | None:
+        raw = self.file.payload(int(slots["arena_offset"][at]), int(slots["arena_bytes"][at]))
         if raw is None:
             return None
-        return parse(raw, int(slot["sections"]), int(slot["requests"]), self.file.header.extras)
+        return parse(raw, int(slots["sections"][at]), int(slots["requests"][at]), self.file.header.extras)
 
     def _anchor(self, sequence: int, anchor: tuple[int, int]) -> list[RingEvent]:
         unix_s, monotonic_s = anchor[0] / 1e9, anchor[1] / 1e9
@@ -113,7 +114,7 @@ class RingSource:
 
     def _table(
         self,
-        slots: NDArray[Any],
+        slots: SlotColumns,
         after_gap: NDArray[np.bool_],
         sections: dict[int, Sections | None],
         visit: Callable[[int, Lengths], None] | None,
@@ -138,7 +139,7 @@ class RingSource:
 
     def _times(
         self,
-        slots: NDArray[Any],
+        slots: SlotColumns,
         after_gap: NDArray[np.bool_],
         columns: dict[str, NDArray[Any]],
         known: dict[str, NDArray[np.bool_]],
@@ -159,7 +160,7 @@ class RingSource:
 
     def _extras(
         self,
-        slots: NDArray[Any],
+        slots: SlotColumns,
         sections: dict[int, Sections | None],
         columns: dict[str, NDArray[Any]],
         known: dict[str, NDArray[np.bool_]],
@@ -189,7 +190,7 @@ class RingSource:
 
     def _lengths(
         self,
-        slots: NDArray[Any],
+        slots: SlotColumns,
         after_gap: NDArray[np.bool_],
         sections: dict[int, Sections | None],
         columns: dict[str, NDArray[Any]],
@@ -202,12 +203,15 @@ class RingSource:
         next_real = np.searchsorted(real, np.flatnonzero(after_gap))
         fresh[real[next_real[next_real < len(real)]]] = True
         seen = (lambda at, lengths: visit(int(real[at]), lengths)) if visit is not None else None
-        sums, good = self._decoder.decode(slots[real], fresh[real], lambda at: sections.get(int(real[at])), seen)
+        sums, good = self._decoder.decode(slots.take(real), fresh[real], lambda at: sections.get(int(real[at])), seen)
         if (next_real == len(real)).any():
             self._decoder.forget()
         whole = np.ones(len(slots), dtype=bool)
         whole[real] = good
         for index, name in enumerate(SUMS):
-            columns[name] = np.zeros(len(slots), dtype=np.int64)
-            columns[name][real] = sums[:, index]
             known[name] = whole
+            if len(real) == len(slots):
+                columns[name] = sums[index]
+            else:
+                columns[name] = np.zeros(len(slots), dtype=np.int64)
+                columns[name][real] = sums[index]

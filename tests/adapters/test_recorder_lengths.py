@@ -92,4 +92,4 @@ def test_a_run_of_plain_steps_is_the_naive_loop(contexts: list[int], steps: int,
     ones = np.ones(len(contexts), dtype=np.int64)
     none = np.empty(0, dtype=np.int64)
     naive = [sums_of(Lengths(start + n, ones, none, start + n + 1), block_tokens) for n in range(steps)]
-    assert plain_run(start, steps, block_tokens).tolist() == [list(row) for row in naive]
+    assert plain_run(start, steps, block_tokens).T.tolist() == [list(row) for row in naive]

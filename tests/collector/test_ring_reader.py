@@ -17,6 +17,7 @@ from rooflens.collector.payload import Sections, parse
 from rooflens.collector.raw_slots import read_raw
 from rooflens.collector.ring_file import RingFile
 from rooflens.collector.ring_source import RingSource
+from rooflens.collector.slot_columns import SlotColumns
 from rooflens.records import RooflensError
 from rooflens.ring import (
     COLD_FIELDS,
@@ -315,8 +316,8 @@ def test_any_frames_are_decoded_or_doubted(data: st.DataObject) -> None:
     def sections_of(at: int) -> Sections | None:
         return parse(payloads[at], int(slots["sections"][at]), int(slots["requests"][at]), EXTRA_FIELDS)
 
-    sums, known = LengthDecoder(16).decode(slots, np.zeros(count, bool), sections_of)
-    assert sums.shape == (count, 4)
+    sums, known = LengthDecoder(16).decode(SlotColumns.of(slots), np.zeros(count, bool), sections_of)
+    assert sums.shape == (4, count)
     assert known.shape == (count,)
 
 
