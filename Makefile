@@ -51,8 +51,8 @@ test-engines: venv-vllm ## set up vLLM (3.5 GB, minutes; ROOFLENS_VLLM_VENV to r
 	@ROOFLENS_VLLM_PYTHON="$(abspath $(VLLM_PYTHON))" $(VLLM_PYTHON) -P -m pytest -m engine -W default
 
 bench: $(VENV)/.dev-installed venv-vllm ## cost of the hook beside vLLM's own estimator, and speed of the ring reader
-	@$(VLLM_PYTHON) benchmarks/hook_cost.py
-	@$(VENV)/bin/python benchmarks/ring_reader.py
+	@$(VLLM_PYTHON) benchmarks/hook_cost.py --json benchmarks/results/hook_cost.json
+	@$(VENV)/bin/python benchmarks/ring_reader.py --json benchmarks/results/ring_reader.json
 
 prove: $(VENV)/.dev-installed ## long proofs, hours, by hand; their JSON is committed (runs benchmarks/prove_*.py)
 	@shopt -s nullglob; proofs=(benchmarks/prove_*.py); \

@@ -99,6 +99,18 @@ def hook_alone(running: int) -> dict[str, float]:
     return medians
 
 
+def timed(method: Callable[..., Any], spent_ns: list[int]) -> Callable[..., Any]:
+    """``method``, adding its own duration to ``spent_ns[0]``."""
+
+    def call(self: Any, *args: Any) -> Any:
+        start = time.perf_counter_ns()
+        value = method(self, *args)
+        spent_ns[0] += time.perf_counter_ns() - start
+        return value
+
+    return call
+
+
 def in_place(running: int, steps: int) -> dict[str, float]:
     """The hook's share of the real schedule() + update_from_output() while requests come and go."""
     rng = random.Random(running)
@@ -107,19 +119,12 @@ def in_place(running: int, steps: int) -> dict[str, float]:
     model = Model(scheduler, 1)
     inner_ns = [0]
 
-    def timed(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Any, *args: Any) -> Any:
-            start = time.perf_counter_ns()
-            value = method(self, *args)
-            inner_ns[0] += time.perf_counter_ns() - start
-            return value
-
-        return call
-
     owner = type(scheduler)
-    schedule = patch._schedule(timed(owner.schedule.__wrapped__))
-    update = patch._update(timed(owner.update_from_output.__wrapped__))
-    number, shares, hook_us, queue = 0, [], [], []
+    schedule = patch._schedule(timed(owner.schedule.__wrapped__, inner_ns))
+    update = patch._update(timed(owner.update_from_output.__wrapped__, inner_ns))
+    number, queue = 0, []
+    shares: list[float] = []
+    hook_us: list[float] = []
     for step in range(steps):
         while len(scheduler.running) + len(scheduler.waiting) < running + 1:
             number += 1
@@ -127,20 +132,19 @@ def in_place(running: int, steps: int) -> dict[str, float]:
             scheduler.add_request(make_request(number, prompt, rng.randrange(20, 400)))
         inner_ns[0] = 0
         start = time.perf_counter_ns()
-        output = schedule(scheduler)
+        queue.append(schedule(scheduler))
         spent = time.perf_counter_ns() - start
-        model.scheduled(output)
-        queue.append(output)
+        model.scheduled(queue[-1])
         if len(queue) < 2:
             continue
         done = queue.pop(0)
         result = model.run(done)
         start = time.perf_counter_ns()
         update(scheduler, done, result)
-        spent += time.perf_counter_ns() - start
+        spent += time.perf_counter_ns() - start - inner_ns[0]
         if step > steps // 4:
-            shares.append((spent - inner_ns[0]) / inner_ns[0])
-            hook_us.append((spent - inner_ns[0]) / 1e3)
+            shares.append(spent / inner_ns[0])
+            hook_us.append(spent / 1e3)
     assert capture.failures == 0
     patch.detach(scheduler)
     hundredths = statistics.quantiles(shares, n=100)
