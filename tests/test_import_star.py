@@ -20,7 +20,7 @@ PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))
 WIRING = ("pipeline", "config", "cli", "__main__")
 ENGINES = ("vllm", "torch", "sglang", "tensorrt_llm", "transformers", "lmdeploy", "llama_cpp", "mlx_lm", "dynamo")
 # What is loaded into the engine's own process: the standard library, the floor and each other, nothing else.
-HOOK = ("adapters.vllm", "adapters.frames", "adapters.recorder", *RING)
+HOOK = ("adapters.vllm", "adapters.facts", "adapters.frames", "adapters.recorder", *RING)
 
 
 class Import(NamedTuple):

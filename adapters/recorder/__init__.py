@@ -22,12 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rooflens.adapters.facts import disabled, plain
 from rooflens.adapters.frames import Payload
 from rooflens.adapters.recorder.encode import Encoder, Rows, rows_of
 from rooflens.adapters.recorder.slot import check_facts, cold_of, extras_of, nanoseconds
 from rooflens.adapters.recorder.step import Step
-from rooflens.adapters.vllm import disabled
-from rooflens.adapters.vllm.info import plain
 from rooflens.records import EngineInfo, RooflensError
 from rooflens.ring import KEY, REPEAT, UNKNOWN
 from rooflens.ring_folder import create_ring, default_folder, host_name

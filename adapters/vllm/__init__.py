@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-DISABLE_VARIABLE = "ROOFLENS_DISABLE"
+from rooflens.adapters.facts import disabled
+
 PLUGIN_NAME = "rooflens"
-
-
-def disabled(environment: Mapping[str, str]) -> bool:
-    """Whether ROOFLENS_DISABLE says that the hook must stay out."""
-    return environment.get(DISABLE_VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
 
 
 def excluded(environment: Mapping[str, str]) -> bool:

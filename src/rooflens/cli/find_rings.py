@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from rooflens.adapters.vllm import DISABLE_VARIABLE, disabled, excluded
+from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
+from rooflens.adapters.vllm import excluded
 from rooflens.records import RooflensError
 from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default_folder, list_rings
 

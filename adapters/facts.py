@@ -1,0 +1,30 @@
+"""What an adapter may write down of an engine: no path, no name of a person; and whether it may at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DISABLE_VARIABLE = "ROOFLENS_DISABLE"
+# A config.json field is kept if its value is plain; these would name a place or a person.
+LEFT_OUT = ("path", "dir", "file", "url", "token_id", "_name_or_path", "auto_map", "id2label", "label2id", "user")
+MOST_LIST = 512  # a list per layer, not a table
+
+
+def disabled(environment: Mapping[str, str]) -> bool:
+    """Whether ROOFLENS_DISABLE says that nothing may be recorded."""
+    return environment.get(DISABLE_VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The architecture part of a config: numbers, flags, short words and lists of them; None for anything else."""
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if isinstance(value, str):
+        return None if "/" in value or "\\" in value or len(value) > 64 else value
+    if isinstance(value, list | tuple) and len(value) <= MOST_LIST and depth < 4:
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, dict) and depth < 4:
+        kept = {str(k): plain(v, depth + 1) for k, v in value.items() if not any(word in str(k) for word in LEFT_OUT)}
+        return {k: v for k, v in kept.items() if v is not None}
+    return None
