@@ -11,10 +11,10 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+from mounts import in_tmpfs, private_mounts
 
 from rooflens.adapters.recorder import Recorder
 from rooflens.cli import main
@@ -292,24 +292,11 @@ print("alive", slots, recorder.failures)
 """
 
 
-@cache
-def _private_mounts() -> tuple[str, ...] | None:
-    """A prefix that gives a command a mount namespace of its own; None where the kernel grants none."""
-    for prefix in (("unshare", "--mount"), ("unshare", "--map-root-user", "--mount")):
-        run = subprocess.run([*prefix, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
-        if run.returncode == 0:
-            return prefix
-    return None
-
-
-def in_tmpfs(tmp_path: Path, size: str) -> str:
+def in_small_tmpfs(tmp_path: Path, size: str) -> str:
     """What FILL says in a tmpfs of ``size``."""
-    prefix = _private_mounts()
-    assert prefix is not None
     target = tmp_path / "small"
     target.mkdir()
-    script = 'mount -t tmpfs -o size="$1" none "$2" && exec "$3" -c "$4" "$2"'
-    command = [*prefix, "sh", "-c", script, "sh", size, str(target), sys.executable, FILL]
+    command = in_tmpfs(f"size={size}", target, [sys.executable, "-c", FILL, str(target)])
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, (run.returncode, run.stderr)
     return run.stdout
@@ -321,21 +308,21 @@ def ring_bytes(size: tuple[int, int]) -> int:
 
 def test_a_full_tmpfs_never_kills_the_engine(tmp_path: Path) -> None:
     """The ring takes its room at once: writes into a full file system then neither fail nor raise SIGBUS."""
-    if _private_mounts() is None:
+    if private_mounts() is None:
         return  # no mount is allowed here: the limit on file sizes below proves the refusal
-    assert in_tmpfs(tmp_path, "20m") == f"full: No space left on device\nalive {ring_bytes(SIZES[0])} 0\n"
+    assert in_small_tmpfs(tmp_path, "20m") == f"full: No space left on device\nalive {ring_bytes(SIZES[0])} 0\n"
 
 
 def test_a_small_tmpfs_gets_a_smaller_ring(tmp_path: Path) -> None:
-    if _private_mounts() is None:
+    if private_mounts() is None:
         return
-    assert in_tmpfs(tmp_path, "5m") == f"full: No space left on device\nalive {ring_bytes(SIZES[1])} 0\n"
+    assert in_small_tmpfs(tmp_path, "5m") == f"full: No space left on device\nalive {ring_bytes(SIZES[1])} 0\n"
 
 
 def test_a_tiny_tmpfs_is_refused_and_left_clean(tmp_path: Path) -> None:
-    if _private_mounts() is None:
+    if private_mounts() is None:
         return
-    assert in_tmpfs(tmp_path, "64k") == "refused: not even the smallest ring fits, set ROOFLENS_DIR []\n"
+    assert in_small_tmpfs(tmp_path, "64k") == "refused: not even the smallest ring fits, set ROOFLENS_DIR []\n"
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(5 << 20, SIZES[1]), (1 << 20, SIZES[2])])

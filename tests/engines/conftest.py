@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,18 @@ def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "rings"
     monkeypatch.setenv("ROOFLENS_DIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def hook() -> Iterator[None]:
+    """The hook in this process, and no recording left behind."""
+    from core_harness import MadeUpExecutor
+
+    from rooflens.adapters.vllm import core, patch, register
+
+    register()
+    for name in ("execute_model", "sample_tokens"):
+        patch.wrap(MadeUpExecutor, name, core.timed)
+    yield
+    for capture in list(patch.captures):
+        patch.detach(capture.scheduler)

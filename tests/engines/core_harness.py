@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import random
 import time
 from collections import deque
 from concurrent.futures import Future
@@ -26,6 +27,21 @@ class LateFuture(Future):  # type: ignore[type-arg]
             time.sleep(self._delay_s)
             self.set_result(self._make())
         return super().result(timeout)
+
+
+class MadeUpGrammar:
+    """Takes every token, and some of the drafts; older releases ask it themselves, later ones its manager."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._random = rng
+
+    def accept_tokens(self, request: Any, tokens: list[int]) -> bool:
+        """Whether sampled tokens fit."""
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """Those drafts that fit."""
+        return tokens[: self._random.randrange(len(tokens) + 1)]
 
 
 class MadeUpExecutor:
@@ -84,6 +100,7 @@ def make_core(scheduler: Any, depth: int, seed: int = 1, delay_s: float = 0.0, s
     core.batch_queue_size = depth
     core.batch_queue = deque(maxlen=depth) if depth > 1 else None
     core.is_mm_encoder_only = core.is_pooling_model = False
+    core.is_ec_consumer = True  # asked by older releases: whether this core computes tokens
     core.use_spec_decode = core.check_for_draft_tokens = config.speculative_config is not None
     core.async_scheduling = config.scheduler_config.async_scheduling
     core.aborts_queue = queue.Queue()

