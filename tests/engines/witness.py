@@ -93,7 +93,8 @@ class Witness:
         step = next(step for step in self._pending if step.output is output)
         self._pending.remove(step)
         gone = {row.name for row in step.rows if self._gone(row.name)}
-        sampled = {name: len(result.sampled_token_ids[at]) for name, at in result.req_id_to_index.items()}
+        tokens = result.sampled_token_ids  # empty if the model pools
+        sampled = {name: len(tokens[at]) if len(tokens) else 0 for name, at in result.req_id_to_index.items()}
         outputs = self._update(output, result)
         if not step.rows:
             self.terms["zero_steps"] += 1
