@@ -50,22 +50,25 @@ class Capture:
         now = monotonic_ns()
         step = Pending(output, now, now - started_ns)
         self.pending.append(step)
-        follow = self.requests
-        if follow.preempted_now:
-            step.preempted = follow.take_preempted()
-        total = output.total_num_scheduled_tokens
-        if not total:
-            self._drop_forgotten()
-            return
         cached = output.scheduled_cached_reqs
         rows = len(cached.req_ids)
+        total = output.total_num_scheduled_tokens
+        follow = self.requests
         resumed = getattr(cached, "resumed_req_ids", None)
         if resumed is None:
             resumed = _flagged(cached)
-        if output.scheduled_new_reqs or resumed or follow.prefilling or (total > rows and self.connected):
-            follow.on_schedule(step, list(resumed))
-        elif total == rows and not (output.scheduled_encoder_inputs or step.preempted):
-            step.plain = True
+        if total == rows and total and not (resumed or follow.busy or output.scheduled_encoder_inputs):
+            step.plain = True  # every cached request has at least one token, so none has more and nobody is new
+        elif total:
+            if follow.preempted_now:
+                step.preempted = follow.take_preempted()
+            if output.scheduled_new_reqs or resumed or follow.prefilling or (total > rows and self.connected):
+                follow.on_schedule(step, list(resumed))
+            else:
+                follow.busy = False  # who was prefilling has ended
+        else:
+            self._drop_forgotten()
+            return
         self._ordinal = ordinal = self._ordinal + 1
         self.ring.stamp(ordinal, now, total, rows)
 

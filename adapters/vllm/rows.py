@@ -91,6 +91,7 @@ class Requests:
         self.special: dict[str, list[int]] = {}
         self.pending: deque[Pending] = deque()
         self.left: list[str] = []
+        self.busy = False  # somebody prefills or was just preempted: the next step is not plain
         self.preempted_now = 0
         self.unprefilled_tokens = 0
         self.finished = 0
@@ -117,6 +118,7 @@ class Requests:
         state = self.prefilling.pop(name, None)
         self.preempted[name] = max(request.num_computed_tokens, state.high if state else 0)
         self.preempted_now += 1
+        self.busy = True
         self.left.append(name)
         for step in self._in_flight(name):
             step.stale |= {name}
@@ -182,6 +184,7 @@ class Requests:
             if row.last:
                 del self.prefilling[row.request]
         step.rows = rows
+        self.busy = bool(self.prefilling)
 
     def gone(self, scheduled: Mapping[str, int]) -> list[str]:
         """Who ended or was preempted and is not in this step any more; who still is, in flight, is left for later."""
@@ -199,6 +202,7 @@ class Requests:
     def take_preempted(self) -> int:
         """How many requests were preempted since the last call."""
         count, self.preempted_now = self.preempted_now, 0
+        self.busy = bool(self.prefilling)
         return count
 
     def _admit(self, name: str, computed: int, known: int) -> None:
