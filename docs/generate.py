@@ -17,6 +17,8 @@ Generated from `src/rooflens/findings.toml` by `make docs`; edit the texts there
 
 A finding is `firing`, `cleared` or `cannot_tell`. Firing needs evidence that exceeds the model's own error;
 `cannot_tell` names the input that is missing. `critical` means look now, `warning` today, `info` when there is time.
+
+This version holds the vocabulary; no command raises a finding yet. Remedies may name commands that come with them.
 """
 
 CLI_INTRODUCTION = """# Commands
