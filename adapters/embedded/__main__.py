@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rooflens.adapters.embedded.engine import Engine, Settings, recorder_for
@@ -34,7 +35,8 @@ def run(order: Mapping[str, Any]) -> None:
     if not order.get("small"):
         shape, why_smaller = shape_for(int(order["cache_bytes"]), int(order["memory_bytes"]))
     longest = max((phase.longest_tokens for phase in phases), default=1)
-    with recorder_for(shape, settings, longest, strict=True) as recorder:
+    folder = Path(order["folder"]) if "folder" in order else None
+    with recorder_for(shape, settings, longest, strict=True, folder=folder) as recorder:
         if recorder.path is None:
             raise RooflensError("ROOFLENS_DISABLE is set, so nothing would be recorded: unset it")
         engine = Engine(shape, settings, recorder, faults)

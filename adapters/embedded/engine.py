@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,10 +112,13 @@ class Engine:
         return facts | {name: value for name, value in happened.items() if value}
 
 
-def recorder_for(shape: Shape, settings: Settings, max_context_tokens: int, strict: bool = False) -> Recorder:
-    """A recorder told what this engine is."""
+def recorder_for(
+    shape: Shape, settings: Settings, max_context_tokens: int, strict: bool = False, folder: Path | None = None
+) -> Recorder:
+    """A recorder told what this engine is, with its ring in ``folder`` (default: that of ring_folder)."""
     return Recorder(
         "rooflens-embedded",
+        folder=folder,
         strict=strict,
         engine_version=__version__,
         runner="generate",

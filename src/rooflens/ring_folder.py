@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rooflens.records import RooflensError
-from rooflens.ring import OWN_RINGS, is_live
+from rooflens.ring import OWN_RINGS, STATE, STATE_MORE, STATE_OFFSET, is_live
 from rooflens.ring_writer import RingWriter
 
 FOLDER_VARIABLE = "ROOFLENS_DIR"
 SUFFIX = ".ring"
 DEVICE_SUFFIX = ".device"  # a worker's ring of device times: no steps, so no verb takes it for an engine's
-KEPT_DEAD_RINGS = 2  # the last crash and the one before it
+KEPT_DEAD_RINGS = 2  # of each rank and kind: the last crash and the one before it
 # Tried in turn until one fits: at 100 steps a second eleven minutes, three minutes, twenty seconds.
 SIZES: tuple[tuple[int, int], ...] = ((65536, 8 << 20), (16384, 2 << 20), (2048, 256 << 10))
 DEVICE_SIZES: tuple[tuple[int, int], ...] = tuple((slots, 64 << 10) for slots, _ in SIZES)  # only events have text
@@ -34,6 +34,18 @@ def default_folder(environment: Mapping[str, str] | None = None) -> Path:
     memory = Path("/dev/shm")
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     return parent / f"rooflens-{os.getuid()}"
+
+
+def demo_folder() -> Path:
+    """A folder beside the default one, or in ROOFLENS_DIR, so that a demo never takes the place of an engine's rings.
+
+    RooflensError if ROOFLENS_DIR is unfit: who may write there could put another folder in the place of this one.
+    """
+    folder = default_folder()
+    if not os.environ.get(FOLDER_VARIABLE):
+        return folder.with_name(f"{folder.name}-demo")
+    os.close(open_folder(folder, create=True))
+    return folder / "demo"
 
 
 def host_name() -> str:
@@ -79,14 +91,14 @@ def create_ring(
 ) -> tuple[RingWriter, Path]:
     """A new ring named ``<host>-<random>-<rank>.ring``, as large as there is room for, and its path.
 
-    Removes this host's dead rings beyond KEPT_DEAD_RINGS first, of a worker's rings those of the same rank.
-    RooflensError if the folder is unfit or full.
+    Removes dead rings of this host, rank and suffix beyond KEPT_DEAD_RINGS first; RooflensError if the folder is
+    unfit or full.
     """
     descriptor = open_folder(folder, create=True)
     try:
         mode = 0o640 if os.fstat(descriptor).st_mode & stat.S_ISGID else 0o600
-        # The workers of one engine die together: each looks after its own rank, or the last crash would be lost.
-        prune(descriptor, suffix=suffix, rank=None if suffix == SUFFIX else rank)
+        # Ranks die together: each looks after its own rings, or the last crash of the others would be lost.
+        prune(descriptor, rank, suffix)
         name = f"{host_name()}-{secrets.token_hex(4)}-{rank}{suffix}"
         for slot_count, arena_bytes in sizes:
             try:
@@ -120,35 +132,39 @@ def _create(folder: int, name: str, mode: int, slot_count: int, arena_bytes: int
     return writer
 
 
-def prune(folder: int, keep: int = KEPT_DEAD_RINGS, suffix: str = SUFFIX, rank: int | None = None) -> None:
-    """Remove this host's and user's dead rings except the ``keep`` newest; a live ring is never touched.
+def prune(folder: int, rank: int, suffix: str = SUFFIX, keep: int = KEPT_DEAD_RINGS) -> None:
+    """Remove dead rings of this host, user, rank and suffix except ``keep``; a live ring is never touched.
 
-    Only rings with this suffix count, and with a ``rank`` only those of that rank.
+    Rings of engines that died are kept before those that ended in order, the newest first.
     """
-    number = r"\d+" if rank is None else str(rank)
-    mine = re.compile(f"{re.escape(host_name())}-[0-9a-f]{{8}}-{number}{re.escape(suffix)}")
-    dead: list[tuple[float, str]] = []
+    mine = re.compile(f"{re.escape(host_name())}-[0-9a-f]{{8}}-{rank}{re.escape(suffix)}")
+    dead: list[tuple[bool, float, str]] = []
     for name in os.listdir(folder):
         if not mine.fullmatch(name):
             continue
         with contextlib.suppress(OSError):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not _live(folder, name):
-                dead.append((status.st_mtime, name))
-    for _, name in sorted(dead, reverse=True)[keep:]:
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                ending = _ending(folder, name, status)
+                if ending is not None:
+                    dead.append((ending, status.st_mtime, name))
+    for _, _, name in sorted(dead, reverse=True)[keep:]:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=folder)
 
 
-def _live(folder: int, name: str) -> bool:
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+def _ending(folder: int, name: str, status: os.stat_result) -> bool | None:
+    """Whether the ring's engine died, False if it ended in order (or this is no ring), None while it is live."""
     if (status.st_dev, status.st_ino) in OWN_RINGS:
-        return True
+        return None  # not to be opened: closing it would drop this process's own lock
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     try:
-        return is_live(descriptor)
+        if is_live(descriptor):
+            return None
+        state = os.pread(descriptor, STATE_MORE.size, STATE_OFFSET + STATE.size)
     finally:
         os.close(descriptor)
+    return len(state) == STATE_MORE.size and not STATE_MORE.unpack(state)[0]
 
 
 def list_rings(folder: Path, suffix: str = SUFFIX) -> list[Path]:

@@ -21,8 +21,23 @@ from typing import Any
 
 from rooflens.cli.embedded import Order, available_memory_bytes, best_threads, carry_out, use_threads
 from rooflens.records import RooflensError
+from rooflens.ring_folder import demo_folder
 
 LEAST_SECONDS, MOST_SECONDS = 3.0, 3600.0
+BLOCK_TOKENS = 16
+SHORT_PROMPTS, OUTPUTS = (16, 64), (32, 96)  # tokens, shortest and longest
+# What each option may be; of a model that has to fit, the machine decides.
+LIMITS: dict[str, tuple[float, float]] = {
+    "seconds": (LEAST_SECONDS, MOST_SECONDS),
+    "threads": (1, 4096),
+    "batch": (1, 4096),
+    "kv_blocks": (1, 1 << 20),
+    "prompt": (1, 1 << 16),
+    "host_delay": (0, MOST_SECONDS),
+    "stall_at": (1, 1 << 40),
+    "stall": (0, MOST_SECONDS),
+    "neighbours": (0, 1024),
+}
 ROOF_S = 4.0  # before the run and again after it: on a busy machine the better of two is nearer to the truth
 
 
@@ -44,8 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the engine, read its ring, print the table."""
-    if not LEAST_SECONDS <= args.seconds <= MOST_SECONDS:
-        raise RooflensError(f"--seconds {args.seconds:g} is not from {LEAST_SECONDS:g} to {MOST_SECONDS:g}")
+    _check(args)
     if find_spec("numpy") is None:
         raise RooflensError("'demo' needs numpy: pip install 'rooflens[demo]'")
     say = _silent if args.json else _say
@@ -57,9 +71,10 @@ def run(args: argparse.Namespace) -> int:
     from rooflens.pipeline import lay_beside, read_ring
 
     cache_bytes, memory_bytes = last_level_cache_bytes(usable_cores()), available_memory_bytes()
+    order = _order(args, cache_bytes, memory_bytes)
     say(f"measuring this machine for {ROOF_S:.0f} s")
     before = measure_cpu(ROOF_S)
-    outcome = carry_out(_order(args, cache_bytes, memory_bytes), threads, say, tick)
+    outcome = carry_out(order, threads, say, tick)
     say(f"measuring this machine again for {ROOF_S:.0f} s")
     after = measure_cpu(ROOF_S)
     recording = read_ring(outcome.ring)
@@ -76,26 +91,48 @@ def run(args: argparse.Namespace) -> int:
     )
     if outcome.why_smaller:
         print(f"          {outcome.why_smaller}")
-    print(f"\nThe ring stays; look again with: rooflens analyze {recording.path}")
+    print(
+        f"\nThe ring stays; look again with: rooflens analyze {recording.path}\n"
+        "(analyze measures this machine anew, so its floor may differ from the one above)"
+    )
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """RooflensError for an option that cannot be, before anything is measured."""
+    for name, (least, most) in LIMITS.items():
+        value = getattr(args, name)
+        if value is not None and not least <= value <= most:
+            option = f"--{name.replace('_', '-')} {value:g}"
+            raise RooflensError(f"{option} is not from {least:g} to {most:,g}")
+    needed = longest_request_blocks(args.prompt)
+    if args.kv_blocks is not None and args.kv_blocks < needed:
+        raise RooflensError(
+            f"--kv-blocks {args.kv_blocks} is too few: the longest request never fits, {needed} blocks are needed"
+        )
+
+
+def longest_request_blocks(prompt_tokens: int) -> int:
+    """KV blocks that the longest request of the load can come to fill."""
+    return -(-(max(prompt_tokens, SHORT_PROMPTS[1]) + OUTPUTS[1] - 1) // BLOCK_TOKENS)
 
 
 def _order(args: argparse.Namespace, cache_bytes: int, memory_bytes: int) -> Order:
     """A third of the time each: one sequence, a steady batch, long prompts during decode."""
     share_s = args.seconds / 3
-    short: dict[str, Any] = {"seconds": share_s, "prompt_tokens": [16, 64], "output_tokens": [32, 96]}
+    short: dict[str, Any] = {"seconds": share_s, "prompt_tokens": list(SHORT_PROMPTS), "output_tokens": list(OUTPUTS)}
     phases = [
         {**short, "name": "single", "concurrency": 1},
         {**short, "name": "batch", "concurrency": 8},
         {**short, "name": "long_prompts", "concurrency": 6, "long_prompt_tokens": args.prompt, "long_every_s": 2.0},
     ]
-    longest = args.prompt + short["output_tokens"][1]
-    blocks = args.kv_blocks or (args.batch + 2) * -(-longest // 16)
+    blocks = args.kv_blocks or (args.batch + 2) * longest_request_blocks(args.prompt)
     return {
+        "folder": str(demo_folder()),
         "cache_bytes": cache_bytes,
         "memory_bytes": memory_bytes,
         "small": args.small,
-        "settings": {"kv_blocks": blocks, "max_sequences": args.batch},
+        "settings": {"kv_blocks": blocks, "block_tokens": BLOCK_TOKENS, "max_sequences": args.batch},
         "faults": {
             "host_delay_s": args.host_delay,
             "stall_at_step": args.stall_at,
