@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,14 +87,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(folder: Path, *flags: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
+def running(
+    folder: Path, *flags: str, python: str = sys.executable, environment: dict[str, str] | None = None
+) -> Iterator[Server]:
     """A server with these flags, up; it and all its processes are gone afterwards."""
     model, rings, log = folder / "model", folder / "rings", folder / "server.log"
     model.mkdir(parents=True, exist_ok=True)
     (model / "config.json").write_text(json.dumps(CONFIG))
     port = free_port()
     command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "m",
+        python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "m",
         "--load-format", "dummy", "--skip-tokenizer-init", "--dtype", "bfloat16", "--enforce-eager", "--host",
         "127.0.0.1", "--port", str(port), "--max-model-len", "2048", *flags,
     ]  # fmt: skip
@@ -115,10 +117,8 @@ def running(folder: Path, *flags: str, environment: dict[str, str] | None = None
             process.wait(20)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             pass
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait(20)
 
 
