@@ -3,94 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflens.analyzer.figures import Floor, Phase, SlowStep, Spread, Summary
 from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import RingEvent, StepKind, StepTable
 
 Mask = NDArray[np.bool_]
 
-MOST_BELOW_RATIO = 0.02  # a synchronous engine's steps do not shorten one another: below the floor is below it
 WINDOW_STEPS = 50  # a late output shortens the next interval, so a bound is judged over many steps, never on one
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Median, 90th percentile and maximum of one column over the steps for which it is known."""
-
-    p50: float
-    p90: float
-    max: float
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """Bounds beside the observed time over the ``steps`` that could be compared; sums in seconds, ratios.
-
-    ``bound_steps`` counts the steps that memory, compute or the link bound.
-    """
-
-    steps: int
-    observed_s: float
-    floor_s: float
-    serial_floor_s: float
-    link_s: float
-    mbu: float
-    mfu: float
-    bound_steps: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """The steps of one kind, or a stretch between steps (``steps`` is 0 there); ``share_ratio`` is of the span."""
-
-    name: str
-    steps: int
-    seconds: float
-    share_ratio: float
-    query_tokens: int = 0
-    generated_tokens: int = 0
-    step_s: Spread | None = None
-    floor: Floor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One recording. ``span_s`` is from the first submit to the last output; None stands for not known.
-
-    ``decode_by_batch`` splits the decode steps by batch: 1, 2 to 3, 4 to 7, and so on in powers of two.
-    ``host_s`` is the time of schedule, update and the hook, which may lie between steps or inside them.
-    ``windows`` of WINDOW_STEPS steps were judged against the floor, ``invalid_windows`` of them were faster than
-    possible: then the measurement or the model is wrong. Of a ``synchronous`` engine, whose next step begins after
-    the last output, MOST_BELOW_RATIO of single steps suffices.
-    """
-
-    steps: int
-    span_s: float
-    phases: tuple[Phase, ...]
-    decode_by_batch: tuple[Phase, ...]
-    host_s: Mapping[str, float]
-    spreads: Mapping[str, Spread]
-    totals: Mapping[str, int | None]
-    ratios: Mapping[str, float | None]
-    events: Mapping[str, int]
-    clock_jumps_s: tuple[float, ...]
-    windows: int = 0
-    invalid_windows: int = 0
-    below_floor_steps: int = 0
-    compared_steps: int = 0
-    synchronous: bool = False
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def measurement_invalid(self) -> bool:
-        """Whether the recording was, somewhere, faster than possible."""
-        often = self.below_floor_steps > MOST_BELOW_RATIO * self.compared_steps
-        return self.invalid_windows > 0 or (self.synchronous and often)
 
 
 SPREADS = ("requests", "query_tokens", "context_tokens", "max_context_tokens", "waiting", "deferred", "running",
@@ -101,6 +26,7 @@ TOTALS = (
     "finished_requests", "prefix_hit_local_tokens", "prefix_hit_external_tokens",
 )  # fmt: skip
 HOST = ("schedule_s", "update_s", "hook_s")
+BETWEEN, IDLE, NOT_RECORDED = "between steps", "idle (no request)", "not recorded"
 
 
 def summarise(
@@ -115,32 +41,21 @@ def summarise(
     ``kv_blocks`` is the size of the engine's pool; ``synchronous`` says that it schedules a step only after the
     output of the one before.
     """
-    submit, output = table["submit_monotonic_s"], table["output_monotonic_s"]
-    timed = table.where("observed_s")
-    previous = np.concatenate((submit[:1], output[:-1]))
-    between = np.where(timed, np.maximum(submit - previous, 0.0), 0.0)
-    unrecorded = np.where(timed, 0.0, np.maximum(output - previous, 0.0))
-    observed = np.where(timed, np.maximum(table["observed_s"], 0.0), 0.0)
-    span_s = float(observed.sum() + between.sum() + unrecorded.sum())
-    phases = [
-        _phase(StepKind(kind).name.lower(), table, (table["kind"] == kind) & timed, span_s, analysis)
-        for kind in np.unique(table["kind"]).tolist()
-        if kind in list(StepKind)
-    ]
-    phases.sort(key=lambda phase: -phase.seconds)
-    for name, seconds in (("between steps", between.sum()), ("not recorded", unrecorded.sum())):
-        if name == "between steps" or seconds > 0:
-            phases.append(Phase(name, 0, float(seconds), _ratio(float(seconds), span_s) or 0.0))
+    spent = _spent(table)
+    active_s = spent.active_s
     windows, invalid = _windows(analysis)
     return Summary(
         steps=len(table),
-        span_s=span_s,
-        phases=tuple(phases),
-        decode_by_batch=_decode_by_batch(table, timed, span_s, analysis),
-        host_s={name: float(table[name][table.where(name)].sum()) for name in HOST if name in table.columns},
-        spreads={name: spread for name in SPREADS if (spread := _spread(table, name)) is not None},
+        span_s=active_s + (spent.idle_s or 0.0),
+        idle_s=spent.idle_s,
+        active_s=active_s,
+        slowest_step=_slowest(table, spent.timed, events),
+        phases=tuple(_phases(table, spent, analysis)),
+        decode_by_batch=_decode_by_batch(table, spent.timed, active_s, analysis),
+        host_s={name: _known_sum(table, name) for name in HOST if name in table.columns},
+        spreads=_spreads(table),
         totals={name: _total(table, name) for name in TOTALS},
-        ratios=_ratios(table, span_s, kv_blocks),
+        ratios=_ratios(table, active_s, kv_blocks),
         events=dict(Counter(event.name for event in events)),
         clock_jumps_s=tuple(_jumps(events)),
         windows=windows,
@@ -152,7 +67,81 @@ def summarise(
     )
 
 
-def _decode_by_batch(table: StepTable, timed: Mask, span_s: float, analysis: StepAnalysis | None) -> tuple[Phase, ...]:
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Where the span went; ``timed`` masks the steps whose own time is known."""
+
+    timed: Mask
+    observed_s: float
+    between_s: float
+    unrecorded_s: float
+    idle_s: float | None
+
+    @property
+    def active_s(self) -> float:
+        """All of it but what was idle."""
+        return self.observed_s + self.between_s + self.unrecorded_s
+
+
+def _spent(table: StepTable) -> _Spent:
+    submit, output = table["submit_monotonic_s"], table["output_monotonic_s"]
+    timed = table.where("observed_s")
+    previous = np.concatenate((submit[:1], output[:-1]))
+    gaps = np.where(timed, np.maximum(submit - previous, 0.0), 0.0)
+    known, empty = np.ones(len(table), dtype=bool), np.ones(len(table), dtype=bool)
+    for name in ("running", "waiting", "deferred"):
+        known &= table.where(name)
+        if name in table.columns:
+            empty &= table[name] == 0
+    # A gap belongs to the step before it: there was nothing to do if that one left no request behind.
+    after_empty = np.concatenate(([False], (known & empty)[:-1]))
+    return _Spent(
+        timed=timed,
+        observed_s=float(np.where(timed, np.maximum(table["observed_s"], 0.0), 0.0).sum()),
+        between_s=float(gaps[~after_empty].sum()),
+        unrecorded_s=float(np.where(timed, 0.0, np.maximum(output - previous, 0.0)).sum()),
+        idle_s=float(gaps[after_empty].sum()) if known.any() else None,
+    )
+
+
+def _phases(table: StepTable, spent: _Spent, analysis: StepAnalysis | None) -> Iterator[Phase]:
+    """The kinds of steps, the longest first, then what lies between them, and last the idle time."""
+    kinds = [
+        _phase(StepKind(kind).name.lower(), table, (table["kind"] == kind) & spent.timed, spent.active_s, analysis)
+        for kind in np.unique(table["kind"]).tolist()
+        if kind in list(StepKind)
+    ]
+    yield from sorted(kinds, key=lambda phase: -phase.seconds)
+    yield Phase(BETWEEN, 0, spent.between_s, _ratio(spent.between_s, spent.active_s) or 0.0)
+    if spent.unrecorded_s > 0:
+        yield Phase(NOT_RECORDED, 0, spent.unrecorded_s, _ratio(spent.unrecorded_s, spent.active_s) or 0.0)
+    if spent.idle_s:
+        yield Phase(IDLE, 0, spent.idle_s, None)
+
+
+def _slowest(table: StepTable, timed: Mask, events: Sequence[RingEvent]) -> SlowStep | None:
+    if not timed.any():
+        return None
+    at = int(np.argmax(np.where(timed, table["observed_s"], -np.inf)))
+    seconds, kind = float(table["observed_s"][at]), int(table["kind"][at])
+    sequence = int(table["sequence"][at]) if table.has("sequence") else None
+    # Events take places in the ring too; those that were overwritten cannot be counted.
+    own = [event.sequence for event in events if event.name != "clock_jump"]
+    number = None
+    if sequence is not None and min([int(table["sequence"][0]), *own]) == 1:
+        number = sequence - sum(other < sequence for other in own)
+    return SlowStep(
+        sequence=sequence,
+        number=number,
+        kind=StepKind(kind).name.lower() if kind in list(StepKind) else "other",
+        seconds=max(seconds, 0.0),
+        start_unix_s=float(table["unix_s"][at]) - seconds if table.has("unix_s") else None,
+    )
+
+
+def _decode_by_batch(
+    table: StepTable, timed: Mask, active_s: float, analysis: StepAnalysis | None
+) -> tuple[Phase, ...]:
     rows = timed & (table["kind"] == StepKind.DECODE) & (table["requests"] > 0)
     batch = table["requests"]
     powers = np.floor(np.log2(np.maximum(batch, 1))).astype(np.int64)
@@ -160,17 +149,17 @@ def _decode_by_batch(table: StepTable, timed: Mask, span_s: float, analysis: Ste
     for power in np.unique(powers[rows]).tolist():
         first, last = 1 << power, (2 << power) - 1
         name = f"batch {first}" if first == last else f"batch {first} to {last}"
-        phases.append(_phase(name, table, rows & (powers == power), span_s, analysis))
+        phases.append(_phase(name, table, rows & (powers == power), active_s, analysis))
     return tuple(phases)
 
 
-def _phase(name: str, table: StepTable, rows: Mask, span_s: float, analysis: StepAnalysis | None) -> Phase:
+def _phase(name: str, table: StepTable, rows: Mask, active_s: float, analysis: StepAnalysis | None) -> Phase:
     seconds = np.maximum(table["observed_s"][rows], 0.0)
     return Phase(
         name=name,
         steps=int(rows.sum()),
         seconds=float(seconds.sum()),
-        share_ratio=_ratio(float(seconds.sum()), span_s) or 0.0,
+        share_ratio=_ratio(float(seconds.sum()), active_s) or 0.0,
         query_tokens=int(table["query_tokens"][rows].sum()),
         generated_tokens=int(table["generated_tokens"][rows].sum()),
         step_s=_quantiles(seconds),
@@ -226,6 +215,22 @@ def _spread(table: StepTable, name: str) -> Spread | None:
     return _quantiles(table[name][rows].astype(np.float64)) if rows.any() else None
 
 
+def _spreads(table: StepTable) -> dict[str, Spread | None]:
+    found: dict[str, Spread | None] = {n: spread for n in SPREADS if (spread := _spread(table, n)) is not None}
+    if "waiting" in table.columns:
+        queued = table.where("waiting") & (table["waiting"] > 0)
+        # An empty queue's wait of 0 s must not stand for that of the full ones, of which none is known.
+        if queued.any() and not (queued & table.where("oldest_wait_s")).any():
+            found["oldest_wait_s"] = None
+    return found
+
+
+def _known_sum(table: StepTable, name: str) -> float | None:
+    """The sum over the steps for which the column is known; None where there is none."""
+    rows = table.where(name)
+    return float(table[name][rows].sum()) if rows.any() else None
+
+
 def _total(table: StepTable, name: str) -> int | None:
     """The sum over steps; None where the column is not known for all of them."""
     return int(table[name].sum()) if table.has(name) else None
@@ -235,13 +240,13 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _ratios(table: StepTable, span_s: float, kv_blocks: int | None) -> dict[str, float | None]:
+def _ratios(table: StepTable, active_s: float, kv_blocks: int | None) -> dict[str, float | None]:
     generated, prompt = _total(table, "generated_tokens"), _total(table, "prompt_tokens")
     local, external = _total(table, "prefix_hit_local_tokens"), _total(table, "prefix_hit_external_tokens")
     used = _spread(table, "kv_blocks_used")
     hits = None if local is None or external is None else local + external
     return {
-        "generated_tokens_per_s": _ratio(generated, span_s),
+        "generated_tokens_per_s": _ratio(generated, active_s),
         "draft_acceptance": _ratio(_total(table, "accepted_tokens"), _total(table, "drafted_tokens")),
         "prefix_hit": _ratio(hits, prompt),
         "recomputed": _ratio(_total(table, "recomputed_tokens"), _total(table, "query_tokens")),

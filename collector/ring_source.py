@@ -26,8 +26,13 @@ _COPIED = (
 )  # fmt: skip
 _MAYBE = ("kv_blocks_used", "kv_blocks_cached", "padded_tokens", "running", "waiting")
 _DEFERRED_UNKNOWN = 0xFFFF  # the largest value of its field, as UNKNOWN is of a u32
-_DURATIONS = {"schedule_s": "schedule_ns", "update_s": "update_ns", "hook_s": "hook_ns"}
-_MAYBE_DURATIONS = {"executor_s": "executor_ns", "wait_s": "wait_ns"}
+_DURATIONS = {
+    "schedule_s": "schedule_ns",
+    "update_s": "update_ns",
+    "executor_s": "executor_ns",
+    "wait_s": "wait_ns",
+    "hook_s": "hook_ns",
+}
 _AGES = {"oldest_wait_s": "oldest_wait_us", "summed_wait_s": "summed_wait_us"}
 
 
@@ -126,8 +131,6 @@ class RingSource:
             columns[name] = slots[name].astype(np.int64)
         known["deferred"] = slots["deferred"] != _DEFERRED_UNKNOWN
         for name, raw in _DURATIONS.items():
-            columns[name] = slots[raw] / 1e9
-        for name, raw in _MAYBE_DURATIONS.items():
             known[name] = slots[raw] != UNKNOWN
             columns[name] = slots[raw] / 1e9
         self._times(slots, after_gap, columns, known)

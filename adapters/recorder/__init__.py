@@ -18,6 +18,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,6 +38,7 @@ __all__ = ["Recorder", "Step"]
 log = logging.getLogger("rooflens")
 
 LONGEST_NAME = 64  # of an event
+FACTS_OF_ENGINE = frozenset(f.name for f in fields(EngineInfo)) - {"instance", "engine", "rank", "schema"}
 
 
 class Recorder:
@@ -63,11 +65,20 @@ class Recorder:
         self._ordinal = 0
         if disabled(os.environ):
             return
+        unknown = sorted(set(facts) - FACTS_OF_ENGINE)
+        if unknown:
+            message = f"an engine has no fact {', '.join(map(repr, unknown))}; see the fields of records.EngineInfo"
+            if strict:
+                raise RooflensError(f"the recorder cannot record: {message}")
+            log.warning("rooflens records this engine without it: %s", message)
+            facts = {name: value for name, value in facts.items() if name not in unknown}
         try:
             self._ring, self.path = create_ring(folder or default_folder(), rank)
             self._ring.set_info(_info(engine, self.path.stem, rank, facts).to_json())
         except (RooflensError, OSError, TypeError, ValueError) as error:
             self.close()
+            if self.path is not None:
+                self.path.unlink(missing_ok=True)  # an empty ring would look like an engine that ended at once
             self.path = None
             if strict:
                 raise RooflensError(f"the recorder cannot record: {error}") from error
@@ -145,8 +156,8 @@ class Recorder:
             step.submit_ns,
             output_ns,
             sum(rows.contexts),
-            nanoseconds(facts, "schedule_s", 0),
-            ended_ns - output_ns,
+            nanoseconds(facts, "schedule_s", UNKNOWN),
+            ended_ns - output_ns if step.output_ns else UNKNOWN,
             nanoseconds(facts, "executor_s", UNKNOWN),
             nanoseconds(facts, "wait_s", UNKNOWN),
             self.clock_ns() - ended_ns,

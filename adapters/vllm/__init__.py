@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 
-from rooflens.adapters.facts import disabled
+from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
 
 PLUGIN_NAME = "rooflens"
 
@@ -17,16 +18,14 @@ def excluded(environment: Mapping[str, str]) -> bool:
 
 
 def register() -> None:
-    """Entry point ``vllm.general_plugins``: take hold of the engine, or leave it alone with one warning."""
-    if disabled(os.environ):
-        return
+    """Entry point ``vllm.general_plugins``: take hold of the engine, or leave it alone with one line in its log."""
+    log = logging.getLogger("vllm.rooflens")  # under vllm, so that its handlers and format apply
     try:
+        if disabled(os.environ):
+            log.info("rooflens does not record this engine: %s is set", DISABLE_VARIABLE)
+            return
         from rooflens.adapters.vllm.install import install
 
         install()
     except Exception as error:  # nothing of ours may keep the engine from starting
-        import logging
-
-        logging.getLogger("vllm.rooflens").warning(
-            "rooflens does not record this engine: %s: %s", type(error).__name__, error
-        )
+        log.warning("rooflens does not record this engine: %s: %s", type(error).__name__, error)

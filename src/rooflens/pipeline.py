@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rooflens.analyzer.figures import Summary
 from rooflens.analyzer.roofline import analyse_engine
-from rooflens.analyzer.summary import Summary, summarise
+from rooflens.analyzer.summary import summarise
 from rooflens.collector.ring_file import InFlight
 from rooflens.collector.ring_source import RingSource
 from rooflens.model_records import HardwareSpec, StepAnalysis
@@ -23,6 +24,7 @@ class Recording:
 
     ``ending`` is live (the writer still holds it), ended (closed in order) or died. ``in_flight`` is the oldest
     step that was handed over and whose output was never seen; ``in_flight_s`` its age where the engine lives.
+    ``pid`` is the writer's, in its own namespace; ``last_step_age_s`` is by the wall clock.
     """
 
     path: Path
@@ -37,6 +39,10 @@ class Recording:
     ending: str
     in_flight: InFlight | None
     in_flight_s: float | None
+    start_unix_s: float
+    last_step_age_s: float | None
+    pid: int
+    rank: int
 
 
 def read_ring(path: Path) -> Recording:
@@ -52,6 +58,8 @@ def read_ring(path: Path) -> Recording:
         in_flight = None if ending == ENDED else open_step(stamps, last_s)
     finally:
         source.close()
+    header, unix_s = source.file.header, batch.steps["unix_s"][-1:].tolist()
+    started_s = batch.info.start_unix_s if batch.info else None
     return Recording(
         path=path,
         info=batch.info,
@@ -65,6 +73,10 @@ def read_ring(path: Path) -> Recording:
         ending=ending,
         in_flight=in_flight,
         in_flight_s=time.monotonic() - in_flight.submit_monotonic_s if in_flight and ending == LIVE else None,
+        start_unix_s=started_s or header.created_unix_ns / 1e9,
+        last_step_age_s=max(0.0, time.time() - unix_s[0]) if unix_s else None,
+        pid=header.pid,
+        rank=header.rank,
     )
 
 

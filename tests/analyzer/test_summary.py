@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rooflens.analyzer.figures import SlowStep
 from rooflens.analyzer.summary import WINDOW_STEPS, summarise
 from rooflens.model_records import StepAnalysis
 from rooflens.records import RingEvent, StepKind, StepTable
@@ -107,3 +108,55 @@ def test_unknown_columns_stay_unknown() -> None:
     assert "waiting" not in found.spreads
     known = summarise(table([1.0], drafted_tokens=[0], accepted_tokens=[0]))
     assert known.ratios["draft_acceptance"] is None
+
+
+def queue(running: list[int], waiting: list[int] | None = None, **more: Any) -> dict[str, Any]:
+    return {"running": running, "waiting": waiting or [0] * len(running), "deferred": [0] * len(running)} | more
+
+
+def test_time_without_any_request_is_idle_and_in_no_share() -> None:
+    found = summarise(table([1.0] * 4, gap_s=0.5, **queue([1, 0, 0, 0], [0, 0, 2, 0])))
+    assert {phase.name: phase.seconds for phase in found.phases} == {
+        "decode": 4.0, "between steps": 1.0, "idle (no request)": 0.5,
+    }  # fmt: skip
+    assert found.phases[-1].share_ratio is None
+    assert (found.idle_s, found.active_s, found.span_s) == (0.5, 5.0, 5.5)
+    assert sum(phase.share_ratio or 0.0 for phase in found.phases) == pytest.approx(1)
+    assert found.ratios["generated_tokens_per_s"] == pytest.approx(4 / 5)
+
+
+def test_idle_time_is_not_known_without_the_queue() -> None:
+    found = summarise(table([1.0] * 3, running=[0, 0, 0], waiting=[0, 0, 0]))
+    assert (found.idle_s, found.active_s) == (None, found.span_s)
+    steps = table([1.0] * 3, **queue([0, 0, 0]))
+    some = StepTable(steps.columns, {"deferred": np.array([True, False, True])})
+    assert summarise(some).idle_s == 0.5
+
+
+def test_the_wait_of_an_empty_queue_does_not_stand_for_that_of_a_full_one() -> None:
+    steps = table([1.0] * 3, **queue([1, 1, 1], [0, 4, 5], oldest_wait_s=[0.0, 9.0, 9.0]))
+    none = StepTable(steps.columns, {"oldest_wait_s": np.array([True, False, False])})
+    assert summarise(none).spreads["oldest_wait_s"] is None
+    one = StepTable(steps.columns, {"oldest_wait_s": np.array([False, False, True])})
+    known = summarise(one).spreads["oldest_wait_s"]
+    assert known is not None
+    assert (known.p50, known.max) == (9.0, 9.0)
+    empty = summarise(table([1.0], **queue([1], oldest_wait_s=[0.0]))).spreads["oldest_wait_s"]
+    assert empty is not None
+    assert empty.max == 0.0
+
+
+def test_host_time_that_was_never_told_is_not_known() -> None:
+    steps = table([1.0, 1.0], schedule_s=[0.0, 0.0], update_s=[0.25, 0.0])
+    found = summarise(StepTable(steps.columns, {"schedule_s": np.zeros(2, bool), "update_s": np.array([True, False])}))
+    assert found.host_s == {"schedule_s": None, "update_s": 0.25}
+
+
+def test_the_slowest_step_is_named() -> None:
+    steps = table([1.0, 5.0, 2.0], sequence=[2, 3, 5], unix_s=[100.0, 105.0, 110.0])
+    events = (RingEvent(1, 0.0, "load", {}), RingEvent(2, 0.0, "clock_jump", {}), RingEvent(4, 0.0, "sleep", {}))
+    found = summarise(steps, events).slowest_step
+    assert found == SlowStep(sequence=3, number=2, kind="decode", seconds=5.0, start_unix_s=100.0)
+    lost = summarise(steps, events[1:]).slowest_step
+    assert lost is not None
+    assert lost.number is None

@@ -13,7 +13,6 @@ import pytest
 from rooflens.adapters.embedded.shape import SMALL
 from rooflens.adapters.recorder import Recorder
 from rooflens.cli import main
-from rooflens.cli.find_rings import next_step
 
 
 @pytest.fixture
@@ -183,38 +182,6 @@ def test_no_ring_says_the_next_step(folder: Path, capsys: pytest.CaptureFixture[
     assert "no ring in" in capsys.readouterr().err
     assert main(["analyze", str(folder / "missing.ring")]) == 2
     assert "no such file" in capsys.readouterr().err
-
-
-def process(root: Path, pid: int, command: str, environment: str) -> None:
-    """A recorded process, as /proc shows it."""
-    place = root / "proc" / str(pid)
-    place.mkdir(parents=True)
-    (place / "cmdline").write_bytes(command.replace(" ", "\0").encode())
-    (place / "environ").write_bytes(environment.replace(" ", "\0").encode())
-
-
-@pytest.mark.parametrize(
-    ("command", "environment", "words"),
-    [
-        ("python -m vllm.entrypoints.openai.api_server", "VLLM_PLUGINS=lora_resolver", "leaves rooflens out"),
-        ("/usr/bin/vllm serve model", "ROOFLENS_DISABLE=1", "was started with ROOFLENS_DISABLE"),
-        ("VLLM::EngineCore", "ROOFLENS_DIR=/elsewhere", "writes to /elsewhere"),
-        ("python -m vllm serve", "VLLM_PLUGINS=rooflens", "install rooflens"),
-        ("vim vllm.txt", "VLLM_PLUGINS=none", "install rooflens"),
-    ],
-)
-def test_a_running_engine_tells_why_it_records_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, environment: str, words: str
-) -> None:
-    monkeypatch.delenv("ROOFLENS_DISABLE", raising=False)
-    monkeypatch.delenv("ROOFLENS_DIR", raising=False)
-    process(tmp_path, 41, command, environment)
-    assert words in next_step(tmp_path)
-
-
-def test_disabled_here_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROOFLENS_DISABLE", "1")
-    assert "ROOFLENS_DISABLE is set here" in next_step(tmp_path)
 
 
 def test_without_numpy_there_is_a_raw_answer(

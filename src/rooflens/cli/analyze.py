@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rooflens.cli.find_rings import rings_at
+from rooflens.cli.find_rings import not_recorded, rings_at
 from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.records import RooflensError
 
@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         objects.append(data)
     if args.json:
         print(json.dumps(objects, allow_nan=False))
+    if all(Path(place).is_dir() for place in args.rings) and (hint := not_recorded(paths)):
+        print(f"rooflens: none of these rings is live: {hint}", file=sys.stderr)
     return code
 
 
@@ -78,7 +80,7 @@ Report = Callable[[Path], tuple[dict[str, Any], str]]
 def _full_report(hardware_name: str | None) -> Report:
     """Phases, lengths and floors; the hardware is found, or measured, once for all rings."""
     from rooflens.analyzer.hardware import find_hardware
-    from rooflens.cli.report import as_json, ending_text, text
+    from rooflens.cli.report import as_json, ending_text, origin_text, text
     from rooflens.pipeline import ENDED, lay_beside, read_ring
 
     measured: list[HardwareSpec] = []
@@ -95,8 +97,9 @@ def _full_report(hardware_name: str | None) -> Report:
     def report(path: Path) -> tuple[dict[str, Any], str]:
         recording = read_ring(path)
         if not len(recording.steps):
-            facts = {"ring": str(path), "steps": 0, "ending": recording.ending}
-            return facts, f"ring      {path}; {ending_text(recording)}\n{NO_STEPS}"
+            facts = {"ring": str(path), "steps": 0, "ending": recording.ending, "pid": recording.pid}
+            facts["start_unix_s"] = recording.start_unix_s
+            return facts, f"ring      {path}; {ending_text(recording)}\n{origin_text(recording)}\n{NO_STEPS}"
         hardware = hardware_of(recording)
         summary, _, problem = lay_beside(recording, hardware)
         data = as_json(recording, summary, hardware, problem)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
 from rooflens.adapters.vllm import excluded
+from rooflens.collector.ring_file import RingFile
 from rooflens.records import RooflensError
 from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default_folder, list_rings
+
+LOG_LINE = "rooflens records every step of this engine in ..."
+SERVER_FILES = re.compile(rb"(^|/)vllm/entrypoints/|^vllm\.entrypoints\.")
+MOST_PARENTS = 8
 
 
 def rings_at(places: Sequence[str], root: Path = Path("/")) -> list[Path]:
@@ -30,7 +37,7 @@ def rings_at(places: Sequence[str], root: Path = Path("/")) -> list[Path]:
             continue
         rings = list_rings(path)
         if not rings:
-            raise RooflensError(f"no ring in {path}: {next_step(root)}")
+            raise RooflensError(f"no ring in {path}: {next_step(root, (path,))}")
         found += rings
     return found
 
@@ -48,9 +55,43 @@ def _in_default_folder(root: Path) -> list[Path]:
     return rings
 
 
-def next_step(root: Path = Path("/")) -> str:
-    """What is in the way of a recording, as far as running engines tell, else how to begin one."""
-    for pid, environment in _engines(root):
+def next_step(root: Path = Path("/"), looked_in: Collection[Path] = ()) -> str:
+    """What is in the way of a recording, as far as running engines tell, else how to begin one.
+
+    ``looked_in`` are the folders without a ring (default: this user's).
+    """
+    running = running_engine(root, looked_in or (default_folder(),))
+    if running is not None:
+        return running
+    if disabled(os.environ):
+        return f"{DISABLE_VARIABLE} is set here, so an engine started from this shell records nothing: unset it"
+    return (
+        "install rooflens into the environment of vLLM, start it with VLLM_PLUGINS unset or naming rooflens, "
+        f"{DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is here, and look in its log for '{LOG_LINE}'; "
+        "or name the ring or its folder; or try 'rooflens demo'"
+    )
+
+
+def not_recorded(rings: Sequence[Path], root: Path = Path("/")) -> str | None:
+    """Why an engine that runs holds none of ``rings``; None where one of them is live or no engine runs."""
+    return None if any(_live(ring) for ring in rings) else running_engine(root, {ring.parent for ring in rings})
+
+
+def _live(ring: Path) -> bool:
+    try:
+        file = RingFile(ring)
+    except RooflensError:
+        return False
+    try:
+        return file.live()
+    finally:
+        file.close()
+
+
+def running_engine(root: Path, looked_in: Collection[Path]) -> str | None:
+    """Why a vLLM that runs now records nothing in these folders, the surest cause first; None where none runs."""
+    engines = list(_engines(root))
+    for pid, environment in engines:
         if excluded(environment):
             named = environment["VLLM_PLUGINS"][:80]
             return (
@@ -59,34 +100,59 @@ def next_step(root: Path = Path("/")) -> str:
             )
         if disabled(environment):
             return f"vLLM (process {pid}) was started with {DISABLE_VARIABLE} set: unset it and restart"
-        if environment.get(FOLDER_VARIABLE) != os.environ.get(FOLDER_VARIABLE):
-            where = environment.get(FOLDER_VARIABLE, "its default folder")
+    for pid, environment in engines:
+        if environment and (where := default_folder(environment)) not in looked_in:
             return f"vLLM (process {pid}) writes to {where}: name that folder"
-    if disabled(os.environ):
-        return f"{DISABLE_VARIABLE} is set here, so an engine started from this shell records nothing: unset it"
-    return (
-        "install rooflens into the environment of vLLM and restart it, or name the ring or its folder, or try "
-        "'rooflens demo'"
-    )
+    for pid, _ in engines:
+        return (
+            f"vLLM (process {pid}) runs but records nothing here: install rooflens into its environment and restart "
+            f"it with VLLM_PLUGINS unset or naming rooflens, {DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is "
+            f"here; once it records, its log says '{LOG_LINE}'"
+        )
+    return None
 
 
 def _is_vllm(words: Sequence[bytes]) -> bool:
-    """Whether a command line is `vllm serve`, `python -m vllm...` or a process that vLLM named itself."""
+    """Whether a command line is `vllm serve`, `python -m vllm...`, its file, or a process that vLLM named itself."""
     if words[0].startswith(b"VLLM::"):
         return True
     programs = {os.path.basename(word) for word in words[:2]}
-    return b"vllm" in programs or any(a == b"-m" and b.startswith(b"vllm") for a, b in pairwise(words))
+    module = any(a == b"-m" and (b == b"vllm" or b.startswith(b"vllm.")) for a, b in pairwise(words))
+    return b"vllm" in programs or module or any(SERVER_FILES.search(word) for word in words[:4])
 
 
 def _engines(root: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Running processes of vLLM whose environment may be read, by pid."""
+    """Running processes of vLLM by pid, each with the environment that it or a parent was started with.
+
+    The title that vLLM gives a process is written over its command line and its environment (setproctitle), so an
+    engine core shows neither; it inherited both from the server above it. The environment is empty where none of
+    them may be read.
+    """
     for folder in sorted((root / "proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        if _shows_vllm(folder):
+            yield int(folder.name), _environment(folder)
+
+
+def _shows_vllm(process: Path) -> bool:
+    try:
+        return _is_vllm((process / "cmdline").read_bytes().split(b"\0"))
+    except OSError:
+        return False
+
+
+def _environment(process: Path) -> dict[str, str]:
+    """What the process was started with; where its title hides it, what the nearest parent was that shows it."""
+    for _ in range(MOST_PARENTS):
+        with suppress(OSError):
+            raw = (process / "environ").read_bytes()
+            pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
+            if found := {name.decode("utf-8", "replace"): v.decode("utf-8", "replace") for name, _, v in pairs}:
+                return found
         try:
-            command = (folder / "cmdline").read_bytes()
-            if not _is_vllm(command.split(b"\0")):
-                continue
-            environment = (folder / "environ").read_bytes()
-        except (OSError, ValueError):
-            continue
-        pairs = (item.partition(b"=") for item in environment.split(b"\0") if item)
-        yield int(folder.name), {name.decode("utf-8", "replace"): v.decode("utf-8", "replace") for name, _, v in pairs}
+            parent = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+        except (OSError, IndexError):
+            break
+        process = process.with_name(parent)
+        if parent == "1" and not _shows_vllm(process):  # an orphan: what init was started with says nothing of it
+            break
+    return {}

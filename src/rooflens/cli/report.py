@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from rooflens.analyzer.summary import Phase, Summary
+from rooflens.analyzer.figures import Phase, Summary
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline import DIED, LIVE, Recording
 
-HEADINGS = ("where the time went", "steps", "time", "share", "step p50", "p90", "floor", "serial", "x floor", "MBU", "MFU", "bound by")  # fmt: skip  # noqa: E501
+HEADINGS = ("where the time went", "steps", "time", "share", "step p50", "p90", "max", "floor", "serial", "x floor", "MBU", "MFU", "bound by")  # fmt: skip  # noqa: E501
 
 
 def seconds_text(value: float | None) -> str:
@@ -23,6 +23,17 @@ def seconds_text(value: float | None) -> str:
         if abs(value) >= scale:
             return f"{value / scale:.3g} {unit}" if value < 1000 * scale else f"{value / scale:,.0f} {unit}"
     return "0 s" if not value else f"{value * 1e9:.3g} ns"
+
+
+def factor_text(value: float) -> str:
+    """A factor with three digits, and commas where it is large."""
+    digits = float(f"{value:.3g}")
+    return f"{digits:,.{2 if digits < 10 else 1 if digits < 100 else 0}f}"
+
+
+def time_text(unix_s: float) -> str:
+    """A moment in UTC, to the second."""
+    return f"{datetime.datetime.fromtimestamp(unix_s, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -43,7 +54,7 @@ def phase_table(summary: Summary) -> list[str]:
         if phase.name == "decode" and len(summary.decode_by_batch) > 1:
             rows += [_phase_row(replace(part, name=f"  {part.name}")) for part in summary.decode_by_batch]
     if not any(phase.floor for phase in summary.phases):
-        rows = [row[:6] for row in rows]
+        rows = [row[:7] for row in rows]
     return aligned(rows)
 
 
@@ -56,12 +67,13 @@ def _phase_row(phase: Phase) -> Sequence[str]:
         phase.name,
         f"{phase.steps:,}" if phase.steps else "",
         seconds_text(phase.seconds),
-        f"{phase.share_ratio:.1%}",
+        "" if phase.share_ratio is None else f"{phase.share_ratio:.1%}",
         seconds_text(step.p50) if step else "",
         seconds_text(step.p90) if step else "",
+        seconds_text(step.max) if step else "",
         seconds_text(floor.floor_s) if floor else "",
         seconds_text(floor.serial_floor_s + floor.link_s) if floor else "",
-        f"{floor.observed_s / floor.floor_s:.2f}" if floor and floor.floor_s else "",
+        factor_text(floor.observed_s / floor.floor_s) if floor and floor.floor_s else "",
         f"{floor.mbu:.0%}" if floor else "",
         f"{floor.mfu:.0%}" if floor else "",
         bound,
@@ -70,8 +82,11 @@ def _phase_row(phase: Phase) -> Sequence[str]:
 
 def text(recording: Recording, summary: Summary, hardware: HardwareSpec | None, problem: str | None) -> str:
     """The whole report of one ring."""
-    lines = [*_head(recording, summary), "", *phase_table(summary), "", *_facts(recording, summary)]
-    lines += _floor_lines(summary, hardware, problem) + _warnings(recording, summary)
+    lines = [*_head(recording, summary), "", *phase_table(summary), *_below_table(summary), ""]
+    lines += [*_facts(recording, summary), *_floor_lines(summary, hardware, problem)]
+    if hardware is not None and (warning := hardware_warning(recording, hardware)):
+        lines.append(f"warning   {warning}")
+    lines += _warnings(recording, summary)
     return "\n".join(lines)
 
 
@@ -84,10 +99,43 @@ def _head(recording: Recording, summary: Summary) -> list[str]:
     return [
         f"engine    {', '.join(words)}; {ending_text(recording)}",
         f"ring      {recording.path}",
+        origin_text(recording),
         f"recorded  {summary.steps:,} steps in {seconds_text(summary.span_s)}; lost {recording.lost_steps:,}, "
         f"torn {recording.torn_steps:,}, lengths doubted {recording.doubted_frames:,}, "
         f"hook failures {recording.hook_failures:,}",
     ]
+
+
+def origin_text(recording: Recording) -> str:
+    """When and where the engine began, and how long ago it was last seen at work: what tells rings apart."""
+    info, age_s = recording.info, recording.last_step_age_s
+    host = info.pod or info.host if info else None
+    return (
+        f"started   {time_text(recording.start_unix_s)}"
+        f"{f', last step {age_text(age_s)} ago' if age_s is not None else ''}; process {recording.pid}, "
+        f"rank {recording.rank}, {f'host {host}' if host else 'host not known'}"
+    )
+
+
+def age_text(seconds: float) -> str:
+    """A duration in the words of a person who looks back."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def hardware_warning(recording: Recording, hardware: HardwareSpec) -> str | None:
+    """What is odd about this hardware for this engine; None if nothing is, or the engine does not say its device."""
+    device = recording.info.device if recording.info else None
+    if device is None:
+        return None
+    on_cpu, is_cpu = device == "cpu", hardware.id == "this-cpu"
+    if on_cpu and not is_cpu and (hardware.nvml_names or hardware.vendor == "NVIDIA"):
+        return f"this engine ran on a CPU, so the floor of {hardware.id} says nothing of it: give --hardware this-cpu"
+    if is_cpu and not on_cpu:
+        return f"this engine ran on {device}, so this machine's CPU is no floor for it: give --hardware ID"
+    return None
 
 
 def ending_text(recording: Recording) -> str:
@@ -103,10 +151,21 @@ def ending_text(recording: Recording) -> str:
     after = "before its first output"
     if len(recording.steps):
         last_s, last_unix_s = (float(recording.steps[name][-1]) for name in ("output_monotonic_s", "unix_s"))
-        when = datetime.datetime.fromtimestamp(last_unix_s + step.submit_monotonic_s - last_s, datetime.UTC)
-        after = f"which began at {when:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(step.submit_monotonic_s - last_s)} after "
+        when = time_text(last_unix_s + step.submit_monotonic_s - last_s)
+        after = f"which began at {when}, {seconds_text(step.submit_monotonic_s - last_s)} after "
         after += "the last output"
     return f"died in {what}, {after}"
+
+
+def _below_table(summary: Summary) -> list[str]:
+    lines = []
+    if (step := summary.slowest_step) is not None:
+        which = f"number {step.number:,}" if step.number is not None else "of unknown number"
+        when = f", began {time_text(step.start_unix_s)}" if step.start_unix_s is not None else ""
+        lines.append(f"slowest step: {which}, {seconds_text(step.seconds)}{when}, {step.kind}")
+    if summary.idle_s is None:
+        lines.append("idle time: unknown, for the engine does not tell its queue; it counts as between steps")
+    return lines
 
 
 def _facts(recording: Recording, summary: Summary) -> list[str]:
@@ -127,9 +186,12 @@ def _facts(recording: Recording, summary: Summary) -> list[str]:
     if ratios["kv_used_max"] is not None:
         used = (ratios["kv_used_p50"], ratios["kv_used_p90"], ratios["kv_used_max"])
         rows.append(("KV cache used", *(f"{ratio:.0%}" for ratio in used if ratio is not None)))
-    if (wait := spreads.get("oldest_wait_s")) is not None:
-        rows.append(("oldest wait", *(seconds_text(value) for value in (wait.p50, wait.p90, wait.max))))
-    host = ", ".join(f"{name.removesuffix('_s')} {seconds_text(value)}" for name, value in summary.host_s.items())
+    if "oldest_wait_s" in spreads:
+        wait = spreads["oldest_wait_s"]
+        values = ("unknown",) * 3 if wait is None else (*map(seconds_text, (wait.p50, wait.p90, wait.max)),)
+        rows.append(("oldest wait", *values))
+    told = {name: "unknown" if value is None else seconds_text(value) for name, value in summary.host_s.items()}
+    host = ", ".join(f"{name.removesuffix('_s')} {value}" for name, value in told.items())
     lines = [*aligned(rows), "", f"host      {host} (between steps, or overlapped with them)"]
     rate = ratios["generated_tokens_per_s"]
     lines.append(
@@ -153,7 +215,9 @@ def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str |
     lines = [
         f"floor     {hardware.id} ({hardware.origin}): {hardware.memory_bandwidth_bytes_per_s / 1e9:,.1f} GB/s, {rates}"
     ]
-    lines += [f"          {note}" for note in summary.notes]
+    # What a curator wrote of a datasheet is for --json; how a roof was measured decides what it is worth.
+    curated = () if hardware.origin == "measured" else hardware.flags
+    lines += [f"          {note}" for note in summary.notes if note not in curated]
     if summary.measurement_invalid:
         lines.append(
             f"measurement_invalid: {summary.below_floor_steps:,} of {summary.compared_steps:,} steps, and "
@@ -195,6 +259,10 @@ def as_json(
     return {
         "ring": str(recording.path),
         "engine": recording.info.to_json() if recording.info else None,
+        "start_unix_s": recording.start_unix_s,
+        "last_step_age_s": recording.last_step_age_s,
+        "pid": recording.pid,
+        "rank": recording.rank,
         "ending": recording.ending,
         "in_flight": asdict(step) | {"age_s": recording.in_flight_s} if step else None,
         "lost_steps": recording.lost_steps,
@@ -205,6 +273,7 @@ def as_json(
         **asdict(summary),
         "measurement_invalid": summary.measurement_invalid,
         "hardware": asdict(hardware) if hardware else None,
+        "hardware_warning": hardware_warning(recording, hardware) if hardware else None,
         "floor_problem": problem,
     }
 

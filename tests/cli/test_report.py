@@ -1,0 +1,114 @@
+"""The report's lines: what tells rings apart, what is unknown, what is odd."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rooflens.adapters.embedded.shape import SMALL
+from rooflens.adapters.recorder import Recorder
+from rooflens.cli import main
+from rooflens.cli.report import age_text, factor_text, time_text
+from rooflens.ring_folder import host_name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "rings"
+
+
+def reported(capsys: pytest.CaptureFixture[str], recorder: Recorder, *words: str) -> tuple[str, dict[str, Any]]:
+    """The text and the JSON object of one ring."""
+    assert main(["analyze", str(recorder.path), *words]) == 0
+    text = capsys.readouterr().out
+    assert main(["analyze", str(recorder.path), *words, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    return text, found
+
+
+def made(folder: Path, **facts: Any) -> Recorder:
+    """An engine with a warm-up step of 40 ms, a fast one, then 20 ms without a request, then another fast one."""
+    recorder = Recorder("e", folder=folder, strict=True, model_config=SMALL.config(128), weight_dtype="bfloat16",
+                        block_tokens=16, **facts)  # fmt: skip
+    recorder.event("load")
+    for number, seconds in enumerate((0.04, 0.001)):
+        with recorder.step(contexts=[number], running=0, waiting=3 * (1 - number), deferred=0):
+            time.sleep(seconds)
+    time.sleep(0.02)
+    with recorder.step(contexts=[2], running=1, waiting=0, deferred=0):
+        pass
+    return recorder
+
+
+def test_what_is_unknown_is_said_and_what_is_idle_has_no_share(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, found = reported(capsys, made(folder))
+    assert found["spreads"]["oldest_wait_s"] is None
+    assert [line.split() for line in text.splitlines() if line.startswith("oldest wait")] == [
+        ["oldest", "wait", "unknown", "unknown", "unknown"]
+    ]
+    assert (found["host_s"]["schedule_s"], found["host_s"]["update_s"]) == (None, None)
+    assert "schedule unknown, update unknown, hook" in text
+    idle = found["phases"][-1]
+    assert (idle["name"], idle["share_ratio"]) == ("idle (no request)", None)
+    assert found["idle_s"] == idle["seconds"] >= 0.02
+    assert found["active_s"] == pytest.approx(found["span_s"] - found["idle_s"])
+    (row,) = [line for line in text.splitlines() if line.startswith("idle (no request)")]
+    assert "%" not in row
+
+
+def test_the_slowest_step_and_the_longest_of_each_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, found = reported(capsys, made(folder))
+    slowest = found["slowest_step"]
+    assert (slowest["number"], slowest["sequence"], slowest["kind"]) == (1, 2, "decode")
+    assert 0.04 <= slowest["seconds"] < 20
+    assert abs(slowest["start_unix_s"] - time.time()) < 600
+    assert f"began {time_text(slowest['start_unix_s'])}, decode" in text
+    assert "slowest step: number 1, " in text
+    (heading,) = [line for line in text.splitlines() if line.startswith("where the time went")]
+    assert heading.split()[-3:] == ["p50", "p90", "max"]
+
+
+def test_rings_can_be_told_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = made(folder, start_unix_s=1.7e9)
+    text, found = reported(capsys, recorder)
+    assert (found["pid"], found["rank"], found["start_unix_s"]) == (os.getpid(), 0, 1.7e9)
+    assert 0 <= found["last_step_age_s"] < 600
+    assert "started   2023-11-14 22:13:20 UTC, last step " in text
+    assert f" ago; process {os.getpid()}, rank 0, host {host_name()}" in text
+    young = Recorder("young", folder=folder, strict=True)
+    assert f"; process {os.getpid()}" in reported(capsys, young)[0]
+
+
+@pytest.mark.parametrize(("device", "warned"), [("cpu", "this engine ran on a CPU"), ("cuda", None), (None, None)])
+def test_a_gpus_floor_for_an_engine_on_a_cpu_is_one_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str], device: str | None, warned: str | None
+) -> None:
+    text, found = reported(capsys, made(folder, device=device), "--hardware", "h100-sxm5-80")
+    assert text.count("\nwarning   ") == (1 if warned else 0)
+    assert (found["hardware_warning"] or "").startswith(warned or "")
+    assert (found["hardware_warning"] is None) == (warned is None)
+
+
+def test_a_curators_notes_are_for_json_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, found = reported(capsys, made(folder), "--hardware", "h100-sxm5-80")
+    assert "TechPowerUp" not in text
+    assert "TechPowerUp" in str(found["hardware"]["flags"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0712, "1.07"), (12.34, "12.3"), (999.6, "1,000"), (123.4, "123"), (1234567.8, "1,230,000"), (0.012, "0.01")],
+)
+def test_factors_have_three_digits(value: float, text: str) -> None:
+    assert factor_text(value) == text
+
+
+def test_ages_have_the_unit_that_fits() -> None:
+    assert [age_text(s) for s in (3.2, 119, 600, 7300, 3e5)] == ["3 s", "119 s", "10 min", "2 h", "3 days"]
