@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from rooflens.analyzer.config_fields import NESTED, refuse_unmodelled, required, shown, size
 from rooflens.analyzer.precision import PLAIN, normalise, stated_formats
+from rooflens.analyzer.suggest import did_you_mean
 from rooflens.model_records import LayerSpec, ModelArch
 from rooflens.records import RooflensError
 
@@ -18,6 +19,10 @@ GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "reglu")
 PLAIN_ACTIVATIONS = ("relu", "relu2", "gelu_new", "gelu_fast")
 # GELU stands in gated and plain blocks alike; where no field tells, the declared architecture does.
 GATED_TYPES = ("gemma", "gemma2", "gemma3", "gemma3_text", "gemma4_text")
+SILU_TYPES = (
+    "llama", "mistral", "mistral3", "ministral", "qwen2", "qwen3", "phi3", "cohere", "granite", "olmo2", "internlm2",
+    "internlm3", "baichuan", "smollm3", "stablelm",
+)  # fmt: skip
 PLAIN_TYPES = ("gpt_neox", "phi", "starcoder2", "falcon", "opt", "gpt2", "gpt_bigcode", "bloom", "gptj", "codegen")
 
 # What a multimodal config may say outside its nested language model.
@@ -36,8 +41,11 @@ def find_model(name: str, read_quantization: bool = True) -> ModelArch:
     path = Path(name)
     if name.endswith(".json") or _exists(path):
         return arch_from_file(path / "config.json" if path.is_dir() else path, read_quantization)
+    names = {n: str(row["id"]) for row in known_models() for n in (row["id"], row["hf_id"])}
     ids = ", ".join(row["id"] for row in known_models())
-    raise RooflensError(f"unknown model {name[:80]!r}; give the path of its config.json, or one of: {ids}")
+    raise RooflensError(
+        f"unknown model {name[:80]!r}{did_you_mean(name, names)}; give the path of its config.json, or one of: {ids}"
+    )
 
 
 @cache
@@ -76,6 +84,7 @@ def arch_from_config(config: Any, name: str = "model", read_quantization: bool =
         weight_format, kv_format = stated_formats(fields["quantization_config"])
     hidden = required(fields, "hidden_size")
     layer = _layer(fields, hidden)
+    stated = fields.get("torch_dtype") is not None or fields.get("dtype") is not None
     return ModelArch(
         name=name,
         hidden_size=hidden,
@@ -87,6 +96,8 @@ def arch_from_config(config: Any, name: str = "model", read_quantization: bool =
         kv_format=kv_format,
         max_context_tokens=size(fields, "max_context_tokens"),
         source="config.json",
+        activation_assumed=not stated,
+        assumptions=tuple(_assumptions(fields)),
     )
 
 
@@ -143,8 +154,10 @@ def _gated(fields: Mapping[str, Any]) -> bool:
         return _flag(fields, "mlp_gated", default=True)
     if any(k in fields for k in ("ffn_dim", "n_inner", "parallel_attn", "activation_function")):
         return False
-    activation = fields.get("hidden_act", fields.get("hidden_activation", fields.get("activation")))
+    activation = _activation(fields)
     kind = fields.get("model_type")
+    if activation is None and kind in SILU_TYPES:
+        return True
     if activation in GATED_ACTIVATIONS:
         return True
     if activation in PLAIN_ACTIVATIONS:
@@ -159,6 +172,20 @@ def _gated(fields: Mapping[str, Any]) -> bool:
     )
 
 
+def _activation(fields: Mapping[str, Any]) -> Any:
+    return fields.get("hidden_act", fields.get("hidden_activation", fields.get("activation")))
+
+
+def _assumptions(fields: Mapping[str, Any]) -> Iterator[str]:
+    """What the fields leave open and was taken for granted, each one sentence."""
+    kind = fields.get("model_type")
+    if kind is not None and kind not in (*SILU_TYPES, *GATED_TYPES, *PLAIN_TYPES):
+        yield f"model_type {shown(kind)} is not known here: taken as a dense decoder by its fields"
+    named = any(k in fields for k in ("mlp_gated", "activation_function", "ffn_dim", "n_inner", "parallel_attn"))
+    if kind in SILU_TYPES and _activation(fields) is None and not named:
+        yield f"the config states no hidden_act: a gated MLP (silu) is assumed, as in model_type {shown(kind)}"
+
+
 def _flag(fields: Mapping[str, Any], name: str, default: bool) -> bool:
     value = fields.get(name)
     if value is None:
@@ -169,7 +196,8 @@ def _flag(fields: Mapping[str, Any], name: str, default: bool) -> bool:
 
 
 def _activation_format(fields: Mapping[str, Any]) -> str:
-    stated = fields.get("torch_dtype", fields.get("dtype"))
+    stated = fields.get("torch_dtype")
+    stated = fields.get("dtype") if stated is None else stated
     if stated is None:
         return "bf16"
     found = normalise(stated) if isinstance(stated, str) else ""

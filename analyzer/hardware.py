@@ -11,10 +11,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from rooflens.analyzer.suggest import did_you_mean
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
 
-EXAMPLE = "h100-sxm5-80"
+OWN_FILE = (
+    "for another device write a TOML with id, name, vendor, memory_bytes, memory_bandwidth_bytes_per_s, a table "
+    "[peak_flops_per_s] (such as bf16 = 9.9e14) and a table [source] with a title, and give its path"
+)
 
 
 @cache
@@ -39,25 +43,20 @@ def find_hardware(name: str) -> HardwareSpec:
             return spec
     if wanted.endswith(".toml"):
         return _read(Path(name), name)
+    names = {n: spec.id for spec in known.values() for n in (spec.id, *spec.nvml_names)} | {"this-cpu": "this-cpu"}
     raise RooflensError(
-        f"unknown hardware {name[:60]!r}; known: {', '.join(known)}, this-cpu; for another device give the path of "
-        f"a TOML written like analyzer/data/hardware/{EXAMPLE}.toml"
+        f"unknown hardware {name[:60]!r}{did_you_mean(name, names)}; known: {', '.join(known)}, this-cpu; {OWN_FILE}"
     )
 
 
-def fastest(spec: HardwareSpec, formats: tuple[str, ...]) -> str:
-    """Which of ``formats`` this device multiplies fastest; RooflensError if it states a rate for none of them.
+def fastest(spec: HardwareSpec, formats: tuple[str, ...]) -> str | None:
+    """Which of ``formats`` this device multiplies fastest; None if it states a rate for none of them.
 
     Several formats stand for kernels that a serving engine may choose among (fp8 weights run on fp8 units, or
     are widened to bf16 where there are none), and a lower bound takes the fastest.
     """
     able = [f for f in formats if f in spec.ceiling_flops_per_s]
-    if not able:
-        raise RooflensError(
-            f"{spec.id} states no rate for {' or '.join(formats)}; it knows {', '.join(spec.ceiling_flops_per_s)}: "
-            f"choose other --weights or --kv"
-        )
-    return max(able, key=lambda f: spec.ceiling_flops_per_s[f])
+    return max(able, key=lambda f: spec.ceiling_flops_per_s[f], default=None)
 
 
 def _read(file: Traversable | Path, shown: str) -> HardwareSpec:

@@ -6,14 +6,18 @@ norms, biases, rotary and sampling are free, the embedding is a gather of rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from rooflens.analyzer.hardware import fastest
 from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS, Precision
 from rooflens.model_records import HardwareSpec, LayerSpec, ModelArch
 from rooflens.records import RooflensError
 
 Coefficients = Mapping[str, float]  # feature name -> flops or bytes for each unit of it
+CACHE_NOTE_RATIO = 0.01  # of the bytes of a step, from which what the cache may keep is worth a word
+USUAL_LINK_DOMAIN = 8  # devices on one NVLink switch of a usual server
 ALL_REDUCES_PER_LAYER = 2  # after the attention's and after the MLP's output projection (Megatron-LM, 2019)
 
 
@@ -193,6 +197,41 @@ def strict_link_share(hardware: HardwareSpec, devices: int) -> float:
     A switch that adds in the network moves each byte once over a device's link instead of 2 (n - 1) / n times.
     """
     return devices / (2 * (devices - 1)) if hardware.link_reduces and devices > 1 else 1.0
+
+
+def unknown_rate(hardware: HardwareSpec, rows: tuple[Work, ...]) -> str | None:
+    """In one sentence why the compute side of ``rows`` is not known; None where the device states every rate."""
+    for row in rows:
+        if row.flops and fastest(hardware, row.compute) is None:
+            return (
+                f"{hardware.id} states no rate for {' or '.join(row.compute)} (it knows "
+                f"{', '.join(hardware.ceiling_flops_per_s)}): compute time and MFU are not known, and the floor is "
+                "that of memory and link alone"
+            )
+    return None
+
+
+def link_notes(hardware: HardwareSpec, devices: int) -> tuple[str, ...]:
+    """What the link term of a tensor-parallel group takes for granted."""
+    if devices <= 1:
+        return ()
+    notes = ["the link term counts bytes only, no latency"]
+    if devices > USUAL_LINK_DOMAIN and (hardware.link_kind or "").startswith("NVLink"):
+        notes.append(f"one NVLink domain of {devices} devices is assumed")
+    return tuple(notes)
+
+
+def cache_note(cached_bytes: float, whole: bool) -> str:
+    """What the last-level cache takes off the memory term; ``whole`` where that is all of it."""
+    size = f"{cached_bytes / 1e6:.3g} MB" if cached_bytes < 999.5e6 else f"{cached_bytes / 1e9:.3g} GB"
+    note = f"{size} may stay in the last-level cache from step to step and are not counted"
+    return f"{note}: all of it, so the memory floor says nothing here" if whole else note
+
+
+def rate_flops_per_s(table: Mapping[str, float], hardware: HardwareSpec, row: Work) -> float:
+    """What ``table``, peaks or ceilings of ``hardware``, gives for the flops of ``row``; infinite without one."""
+    chosen = fastest(hardware, row.compute) if row.flops else None
+    return math.inf if chosen is None else table[chosen]
 
 
 def dot(coefficients: Coefficients, values: Mapping[str, float]) -> float:

@@ -12,8 +12,10 @@ from rooflens.analyzer.operators import (
     check_link,
     dot,
     kv_bytes_per_token,
+    rate_flops_per_s,
     resident_bytes,
     strict_link_share,
+    unknown_rate,
     works,
 )
 from rooflens.analyzer.precision import WEIGHT_FORMATS, Precision
@@ -57,18 +59,25 @@ class Prediction:
     would reach, so no real step exceeds them. ``tokens_per_s`` are output tokens in decode, prompt tokens in
     prefill. ``weight_bytes`` are resident, ``weight_read_bytes`` read in one step; ``kv_bytes`` is the cache of
     the batch. ``capacity_bytes`` is the memory that the engine may use, ``max_batch`` how many sequences of this
-    context fit beside the weights, 0 where the weights alone do not fit.
+    context fit beside the weights, 0 where the weights alone do not fit; ``fits`` is whether the batch does.
+
+    ``bound`` is the side that sets the floor; ``bound_known`` is False where the true step may be bound by another:
+    by arithmetic of an unknown rate, or by memory where ``cached_bytes``, what the last-level cache may keep from
+    step to step, made its side the smaller. None is not known.
     """
 
     floor_s: float
     memory_s: float
-    compute_s: float
+    compute_s: float | None
     serial_floor_s: float
     link_s: float
-    tokens_per_s: float
-    bound: str
-    mfu: float
-    mbu: float
+    tokens_per_s: float | None
+    bound: str | None
+    bound_known: bool
+    mfu: float | None
+    mbu: float | None
+    cached_bytes: float
+    fits: bool
     flops: float
     weight_bytes: float
     weight_read_bytes: float
@@ -81,18 +90,18 @@ class Prediction:
     max_batch: int
 
 
-def ridge_flop_per_byte(hardware: HardwareSpec, weights: str) -> float:
+def ridge_flop_per_byte(hardware: HardwareSpec, weights: str) -> float | None:
     """Flops that must be done with each byte read before arithmetic, not memory, is the limit (Williams 2009).
 
-    At the datasheet's dense peak of the format that ``weights`` are multiplied in.
+    At the datasheet's dense peak of the format that ``weights`` are multiplied in; None where none is stated.
     """
-    rate = hardware.peak_flops_per_s[fastest(hardware, WEIGHT_FORMATS[weights].compute)]
-    return rate / hardware.memory_bandwidth_bytes_per_s
+    chosen = fastest(hardware, WEIGHT_FORMATS[weights].compute)
+    return None if chosen is None else hardware.peak_flops_per_s[chosen] / hardware.memory_bandwidth_bytes_per_s
 
 
 def ridge_announced_flop_per_byte(hardware: HardwareSpec, weights: str) -> float | None:
     """The same at an announced rate that is not dense; None where the vendor announced none."""
-    rate = hardware.announced_flops_per_s.get(fastest(hardware, WEIGHT_FORMATS[weights].compute))
+    rate = hardware.announced_flops_per_s.get(fastest(hardware, WEIGHT_FORMATS[weights].compute) or "")
     return None if rate is None else rate / hardware.memory_bandwidth_bytes_per_s
 
 
@@ -106,22 +115,27 @@ def predict(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan:
     memory_s, compute_s, link_s, serial_s = _times(rows, features, hardware)
     sides = (memory_s, compute_s, link_s * strict_link_share(hardware, plan.tensor_parallel))
     floor_s = max(sides)
-    devices, peaks = plan.devices, hardware.peak_flops_per_s
-    at_peak_s = sum(dot(r.flops, mean) / peaks[fastest(hardware, r.compute)] for r in rows if r.flops)
     token_bytes = plan.tensor_parallel * kv_bytes_per_token(rows)
-    weights = devices * resident_bytes(rows)
-    capacity = plan.utilization_ratio * (plan.memory_bytes or devices * float(hardware.memory_bytes))
+    weights = plan.devices * resident_bytes(rows)
+    capacity = plan.utilization_ratio * (plan.memory_bytes or plan.devices * float(hardware.memory_bytes))
+    devices, known = plan.devices, unknown_rate(hardware, rows) is None
+    at_peak_s = sum(dot(r.flops, mean) / rate_flops_per_s(hardware.peak_flops_per_s, hardware, r) for r in rows)
+    uncached_s = sum(_memory_bytes(row, features) for row in rows) / hardware.memory_bandwidth_bytes_per_s
+    largest_batch = _largest_batch(plan, capacity - weights, token_bytes)
     tokens = plan.batch * (plan.context_tokens if plan.phase == "prefill" else 1)
     return Prediction(
         floor_s=floor_s,
         memory_s=memory_s,
-        compute_s=compute_s,
+        compute_s=compute_s if known else None,
         serial_floor_s=serial_s,
         link_s=link_s,
-        tokens_per_s=tokens / floor_s,
-        bound=Bound(sides.index(floor_s)).name.lower(),
-        mfu=at_peak_s / floor_s,
-        mbu=_memory_s(rows, mean, hardware) / floor_s,
+        tokens_per_s=tokens / floor_s if floor_s else None,
+        bound=Bound(sides.index(floor_s)).name.lower() if floor_s else None,
+        bound_known=known and floor_s > 0 and (floor_s == memory_s or uncached_s <= floor_s),
+        mfu=at_peak_s / floor_s if known and floor_s else None,
+        mbu=_memory_s(rows, mean, hardware) / floor_s if floor_s else None,
+        cached_bytes=devices * _cached_bytes(rows, mean, hardware),
+        fits=plan.batch <= largest_batch,
         flops=devices * sum(dot(r.flops, mean) for r in rows),
         weight_bytes=weights,
         weight_read_bytes=devices * sum(dot(r.weight_bytes, mean) for r in rows),
@@ -131,7 +145,7 @@ def predict(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan:
         kv_bytes_per_token=token_bytes,
         capacity_bytes=capacity,
         kv_capacity_bytes=max(0.0, capacity - weights),
-        max_batch=_largest_batch(capacity - weights, token_bytes, plan),
+        max_batch=largest_batch,
     )
 
 
@@ -156,7 +170,9 @@ def _times(
     """(memory, compute, link, serial) seconds of one device, as StepAnalysis defines them."""
     bandwidth, ceilings = hardware.memory_bandwidth_bytes_per_s, hardware.ceiling_flops_per_s
     bytes_s = [_memory_bytes(row, features) / bandwidth for row in rows]
-    flops_s = [dot(r.flops, features) / ceilings[fastest(hardware, r.compute)] if r.flops else 0.0 for r in rows]
+    flops_s = [dot(row.flops, features) / rate_flops_per_s(ceilings, hardware, row) for row in rows]
+    if unknown_rate(hardware, rows):
+        flops_s = [0.0 for _ in rows]
     sent = sum(dot(row.link_bytes, features) for row in rows)
     link_s = sent / hardware.link_bandwidth_bytes_per_s if hardware.link_bandwidth_bytes_per_s else 0.0
     serial_s = sum(max(pair) for pair in zip(bytes_s, flops_s, strict=True))
@@ -165,19 +181,43 @@ def _times(
 
 def _memory_s(rows: tuple[Work, ...], features: Mapping[str, float], hardware: HardwareSpec) -> float:
     """Seconds for the bytes that must come from memory: what the last cache can keep from step to step need not."""
-    cached = features["passes"] * (hardware.cache_bytes or 0)
     total = sum(_memory_bytes(row, features) for row in rows)
-    return max(0.0, total - cached) / hardware.memory_bandwidth_bytes_per_s
+    return (total - _cached_bytes(rows, features, hardware)) / hardware.memory_bandwidth_bytes_per_s
+
+
+def _cached_bytes(rows: tuple[Work, ...], features: Mapping[str, float], hardware: HardwareSpec) -> float:
+    total = sum(_memory_bytes(row, features) for row in rows)
+    return min(total, features["passes"] * (hardware.cache_bytes or 0))
 
 
 def _memory_bytes(row: Work, features: Mapping[str, float]) -> float:
     return sum(dot(part, features) for part in row.memory_parts())
 
 
-def _largest_batch(free_bytes: float, token_bytes: float, plan: Plan) -> int:
+def _largest_batch(plan: Plan, free_bytes: float, token_bytes: float) -> int:
     """Whole sequences that fit; each replica holds its own, so their remainders are lost."""
     sequence_bytes = token_bytes * max(1, plan.context_tokens)
     return plan.replicas * max(0, math.floor(free_bytes / plan.replicas / sequence_bytes))
+
+
+def devices_needed(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan) -> tuple[int, int] | None:
+    """(devices, tensor parallel) of the smallest deployment that holds the batch; None where none does.
+
+    A copy keeps at least the plan's tensor parallelism; each device has the memory that it has in the plan.
+    """
+    each = plan.utilization_ratio * (plan.memory_bytes or plan.devices * float(hardware.memory_bytes)) / plan.devices
+    joined = hardware.link_bandwidth_bytes_per_s is not None
+    found: list[tuple[int, int]] = []
+    for tensor_parallel in range(plan.tensor_parallel, max(row.heads for row in arch.layers) + 1 if joined else 2):
+        try:
+            rows = works(arch, precision, tensor_parallel)
+        except RooflensError:
+            continue  # the heads cannot be divided that way
+        sequence_bytes = kv_bytes_per_token(rows) * max(1, plan.context_tokens)
+        held = math.floor((each - resident_bytes(rows)) / sequence_bytes)
+        if held >= 1:
+            found.append((tensor_parallel * math.ceil(plan.batch / held), tensor_parallel))
+    return min(found, default=None)
 
 
 def _check(plan: Plan) -> None:

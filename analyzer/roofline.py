@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.analyzer.arch import arch_from_config
 from rooflens.analyzer.features import feature_matrix
-from rooflens.analyzer.hardware import fastest
-from rooflens.analyzer.operators import Coefficients, Work, check_link, strict_link_share, works
+from rooflens.analyzer.operators import (
+    CACHE_NOTE_RATIO,
+    Coefficients,
+    Work,
+    cache_note,
+    check_link,
+    link_notes,
+    rate_flops_per_s,
+    strict_link_share,
+    unknown_rate,
+    works,
+)
 from rooflens.analyzer.precision import Precision, precision_of
 from rooflens.model_records import Bound, HardwareSpec, ModelArch, StepAnalysis
 from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
@@ -40,9 +50,19 @@ class _Setting:
         return {group: np.array([float(row.group == group) for row in self.rows]) for group in names}
 
     def rates(self, table: Mapping[str, float]) -> Matrix:
-        """The flop/s (operators,) at which each operator can run; infinite where it has no flops."""
-        hardware = self.hardware
-        return np.array([table[fastest(hardware, row.compute)] if row.flops else np.inf for row in self.rows])
+        """The flop/s (operators,) at which each operator can run; infinite for no flops, for all if one is unknown."""
+        if unknown_rate(self.hardware, self.rows):
+            return np.full(len(self.rows), np.inf)
+        return np.array([rate_flops_per_s(table, self.hardware, row) for row in self.rows])
+
+    def notes(self, flags: tuple[str, ...], byte: Matrix) -> tuple[str, ...]:
+        """What a reader of the bounds should know, each one sentence."""
+        unknown, found = unknown_rate(self.hardware, self.rows), list(self.arch.assumptions)
+        a_pass, kept = float(byte[self.names.index("passes")].sum()), float(self.hardware.cache_bytes or 0)
+        if kept > CACHE_NOTE_RATIO * a_pass:
+            found.append(cache_note(self.devices * min(kept, a_pass), whole=kept >= a_pass))
+        found += link_notes(self.hardware, self.devices)
+        return (*found, *((unknown,) if unknown else ()), *flags)
 
 
 def analyse(
@@ -57,8 +77,8 @@ def analyse(
 
     ``block_tokens`` is the size of a KV block; with it, prefixes shared between sequences count once. Steps of a
     kind other than prefill, decode, mixed and verify, and steps of which a needed column is not known, come back
-    with ``modelled`` False. Raises RooflensError for a column missing altogether, a rate the device does not
-    state, heads that cannot be divided, or several devices without a link.
+    with ``modelled`` False. A rate that the device does not state leaves a floor of memory and link. Raises
+    RooflensError for a column missing altogether, heads that cannot be divided, or several devices without a link.
     """
     rows = works(arch, precision, tensor_parallel)
     check_link(hardware, tensor_parallel)
@@ -85,6 +105,8 @@ def analyse_engine(table: StepTable, info: EngineInfo, hardware: HardwareSpec) -
         if value != neutral:
             raise RooflensError(f"engine runs with {name} {value}, which is not modelled yet")
     arch = arch_from_config(dict(info.model_config), info.model_name or "model")
+    if arch.activation_assumed and not info.weight_dtype:
+        arch = replace(arch, assumptions=(*arch.assumptions, "no dtype is stated: bf16 is assumed"))
     return analyse(table, arch, hardware, precision_of(info, arch), info.tensor_parallel, info.block_tokens)
 
 
@@ -141,7 +163,8 @@ def _bounds(table: StepTable, setting: _Setting, features: Matrix, modelled: NDA
         group_s={name: operator_s @ member + features @ (link @ member) for name, member in groups.items()},
         group_bytes={name: features @ (devices * byte @ member) for name, member in groups.items()},
         group_flops={name: features @ (devices * flop @ member) for name, member in groups.items()},
-        notes=hardware.flags,
+        notes=setting.notes(hardware.flags, byte),
+        compute_known=unknown_rate(hardware, setting.rows) is None,
     )
 
 

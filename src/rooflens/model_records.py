@@ -73,6 +73,7 @@ class ModelArch:
     ``layers`` are runs of equal layers. ``tied_head`` is whether the language-model head reads the embedding's
     matrix. ``weight_format`` and ``kv_format`` are the formats that the model's own files state, None where
     they state none; ``activation_format`` is what activations and unquantised tensors use.
+    ``activation_assumed`` says that no file states it; ``assumptions`` are what else was taken for granted, in words.
     Norm weights, biases and learned positions (together below 0.1 %) are left out: a floor stays a floor.
     """
 
@@ -86,6 +87,8 @@ class ModelArch:
     kv_format: str | None = None
     max_context_tokens: int | None = None
     source: str = ""
+    activation_assumed: bool = False
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ class StepAnalysis:
     serial_floor_s + link_s by operator group, ``group_bytes`` and ``group_flops`` the work. ``mbu`` is
     memory_s / observed_s, ``mfu`` the time the flops take at the datasheet's peak / observed_s, both as ratios.
     ``below_floor`` marks a step that was observed faster than possible: the measurement or the model is wrong,
-    never a good step.
+    never a good step. Without a rate for the arithmetic (``compute_known`` False) ``compute_s`` and ``mfu`` are 0
+    and mean nothing; the floor is then that of memory and link, and ``notes`` say so.
     """
 
     hardware: str
@@ -129,3 +133,4 @@ class StepAnalysis:
     group_bytes: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     group_flops: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    compute_known: bool = True

@@ -151,7 +151,7 @@ def test_missing_and_absurd_sizes_are_named(field: str, value: Any) -> None:
         ({"num_key_value_heads": 5}, "not a multiple of its 5 KV heads"),
         ({"num_attention_heads": 24, "num_key_value_heads": 8}, "no head_dim and hidden_size 4096"),
         ({"hidden_act": "gelu", "model_type": "new"}, "mlp_gated"),
-        ({"hidden_act": None}, "mlp_gated"),
+        ({"hidden_act": None, "model_type": None}, "mlp_gated"),
         ({"tie_word_embeddings": "no"}, "neither true nor false"),
         ({"torch_dtype": "int7"}, "torch_dtype"),
         ({"text_config": [1]}, "text_config is a list"),

@@ -48,8 +48,23 @@ def test_fastest_format() -> None:
     a100, h100 = find_hardware("a100-sxm4-80"), find_hardware("h100-sxm5-80")
     assert fastest(h100, ("fp8", "bf16")) == "fp8"
     assert fastest(a100, ("fp8", "bf16")) == "bf16"  # no fp8 units: the weights are widened
-    with pytest.raises(RooflensError, match="a100-sxm4-80 states no rate for nvfp4; it knows tf32"):
-        fastest(a100, ("nvfp4",))
+    assert fastest(a100, ("nvfp4",)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("h200", "h200-sxm-141"), ("H100", "h100-sxm5-80"), ("a100", "a100-sxm4-80"), ("h100-smx5-80", "h100-sxm5-80"),
+     ("NVIDIA H20", "h200-sxm-141"), ("this_cpu", "this-cpu")],
+)  # fmt: skip
+def test_a_near_name_is_suggested_and_never_taken(name: str, meant: str) -> None:
+    with pytest.raises(RooflensError, match=rf"did you mean [^)]*{meant}.*write a TOML with id, name, vendor"):
+        find_hardware(name)
+
+
+def test_nothing_like_it_is_no_suggestion() -> None:
+    with pytest.raises(RooflensError) as caught:
+        find_hardware("abacus")
+    assert "did you mean" not in str(caught.value)
 
 
 GOOD = """

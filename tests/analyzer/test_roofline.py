@@ -183,10 +183,32 @@ def test_several_devices_need_a_link() -> None:
         analyse(decode_table([1], [1]), LLAMA, replace(H100, link_bandwidth_bytes_per_s=None), BF16, 2)
 
 
-def test_a_rate_that_is_not_stated_is_an_error() -> None:
+def test_a_rate_that_is_not_stated_leaves_the_floor_of_memory_and_link() -> None:
     bare = replace(H100, ceiling_flops_per_s={"fp8": 1e15}, peak_flops_per_s={"fp8": 1e15})
-    with pytest.raises(RooflensError, match="h100-sxm5-80 states no rate for bf16; it knows fp8"):
-        analyse(decode_table([1], [1]), LLAMA, bare, BF16)
+    steps = decode_table([1, 4000], [1, 1], observed_s=[0.01, 0.1])  # the second is bound by compute on an H100
+    known, found = analyse(steps, LLAMA, H100, BF16), analyse(steps, LLAMA, bare, BF16)
+    assert (known.compute_known, found.compute_known) == (True, False)
+    assert found.floor_s.tolist() == known.memory_s.tolist()
+    assert (found.compute_s == 0).all()
+    assert (found.serial_floor_s <= known.serial_floor_s).all()
+    assert not [note for note in known.notes if "no rate" in note]
+    assert "h100-sxm5-80 states no rate for bf16 (it knows fp8): compute time and MFU are not known" in found.notes[0]
+    scalar = predict(LLAMA, bare, BF16, Plan(batch=4000, context_tokens=1))
+    assert scalar.floor_s == pytest.approx(found.floor_s[1])
+    assert scalar.serial_floor_s == pytest.approx(found.serial_floor_s[1])
+    assert (scalar.compute_s, scalar.mfu, scalar.bound, scalar.bound_known) == (None, None, "memory", False)
+
+
+def test_notes_of_an_analysis_name_what_was_assumed() -> None:
+    roomy = replace(H100, cache_bytes=20 * 10**8)
+    steps = decode_table([1], [10])
+    notes = " ".join(analyse(steps, replace(LLAMA, assumptions=("a guess",)), roomy, BF16, 2).notes)
+    for text in ("a guess", "4 GB may stay in the last-level cache", "no latency"):
+        assert text in notes
+    info = EngineInfo("i", "vllm", model_config=CONFIG)
+    assert "no dtype is stated: bf16 is assumed" in analyse_engine(steps, info, H100).notes
+    stated = analyse_engine(steps, replace(info, weight_dtype="bfloat16"), H100).notes
+    assert not [note for note in stated if "dtype" in note]
 
 
 def test_an_engine_is_analysed_as_it_states_itself() -> None:

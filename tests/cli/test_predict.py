@@ -73,7 +73,7 @@ def test_notes_say_what_the_figures_hide(capsys: pytest.CaptureFixture[str]) -> 
     words = ("predict", "--model", "qwen3-8b", "--hardware", "h100-sxm5-80", "--devices", "16", "--weights", "fp8")
     notes = " ".join(answer(capsys, *words, "--batch", "5000", "--context", "8192")["notes"])
     assert "each KV head is stored on several devices" in notes
-    assert "a batch of 5000 does not fit" in notes
+    assert "a batch of 5,000 does not fit" in notes
     assert "embedding and head are taken at bf16" in notes
     assert "exceeds 1" in " ".join(answer(capsys, *LLAMA_70B, "--phase", "prefill")["notes"])
 
@@ -88,7 +88,7 @@ def test_config_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("predict", "--hardware", "h900"), "unknown hardware 'h900'; known: a100-sxm4-80"),
+        (("predict", "--hardware", "h900"), "unknown hardware 'h900' (did you mean h200-sxm-141 or h100-sxm5-80?)"),
         (("predict", "--hardware", "l40s", "--weights", "fp7"), "unknown weight format 'fp7'"),
         (("predict", "--hardware", "l40s", "--model", "qwen3-8b", "--kv", "fp7"), "unknown KV format 'fp7'"),
         (("predict", "--hardware", "l40s", "--model", "qwen3-8b", "--weights", "fp32", "--kv", "x"), "unknown KV"),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rooflens import __version__
 from rooflens.records import RooflensError
@@ -47,7 +47,10 @@ EXTRAS: Mapping[str, str] = {
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaint is one line like any other fault."""
+    """An ArgumentParser whose complaint is one line like any other fault, and whose options are written out."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         """Raise RooflensError instead of printing the usage."""
@@ -82,13 +85,21 @@ def _run(words: list[str]) -> int:
         return EXIT_FAULT
     try:
         module = importlib.import_module(verb.module)
-        return int(module.run(_parser(chosen, module).parse_args(words)))
+        return int(module.run(_arguments(chosen, module, words)))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "rooflens"):
             raise
         extra = EXTRAS.get(missing, verb.extra)
         raise RooflensError(f"'{chosen}' needs {missing}: pip install 'rooflens[{extra}]'") from error
+
+
+def _arguments(chosen: str, module: ModuleType, words: list[str]) -> argparse.Namespace:
+    """The verb's arguments; one that it does not know points to the verb's own help."""
+    args, unknown = _parser(chosen, module).parse_known_args(words)
+    if unknown:
+        raise RooflensError(f"unrecognized arguments: {' '.join(unknown)} (see 'rooflens {chosen} --help')")
+    return args
 
 
 def _parser(chosen: str, module: ModuleType | None) -> argparse.ArgumentParser:

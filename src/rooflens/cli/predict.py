@@ -1,5 +1,9 @@
 """The roofline of a planned deployment: the shortest possible step, what bounds it, and what fits in memory.
 
+The floor may be too low and never too high: bytes that the last-level cache may keep from step to step are not
+counted, which matters for small models (docs/decisions/0006-the-floor-is-strict.md says why).
+Where the hardware states no rate for a format, compute is not known and the floor is that of memory and link.
+
 examples:
   rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --devices 8
   rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --devices 8 --batch 64 --context 8192
@@ -12,13 +16,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 from rooflens.analyzer.arch import find_model
 from rooflens.analyzer.hardware import find_hardware
-from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS, Precision, choose_precision, weight_format
+from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS, choose_precision, weight_format
 from rooflens.analyzer.predict import (
     PHASES,
     Plan,
@@ -27,10 +33,19 @@ from rooflens.analyzer.predict import (
     ridge_announced_flop_per_byte,
     ridge_flop_per_byte,
 )
-from rooflens.model_records import HardwareSpec, ModelArch
+from rooflens.cli.predict_text import Answer, Row, hardware_rows, misfit, notes, rows, sentence
+from rooflens.model_records import HardwareSpec
+from rooflens.records import RooflensError
 
 THIS_CPU = "this-cpu"
-Row = tuple[str, str, str]  # label, value with its unit, remark
+# Options whose default, None here so that a given one can be told, is the one of Plan.
+PLAN_OPTIONS: Mapping[str, str] = {
+    "batch": "batch",
+    "context": "context_tokens",
+    "phase": "phase",
+    "memory": "memory_bytes",
+    "utilization": "utilization_ratio",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,27 +70,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="devices that share one copy of the model (default: --devices); further devices are further copies, "
         "which share the batch",
     )
-    add("--batch", type=int, default=1, metavar="N", help="sequences in flight over all devices (default: 1)")
+    add("--batch", type=int, metavar="N", help="sequences in flight over all devices (default: 1)")
     add(
         "--context",
         type=int,
-        default=1024,
         metavar="TOKENS",
         help="tokens of each sequence, in the KV cache (decode) or in its prompt (prefill) (default: 1024)",
     )
     add(
         "--phase",
         choices=PHASES,
-        default="decode",
         help="decode computes one token a sequence, prefill its whole prompt (default: decode)",
     )
     add("--weights", metavar="FORMAT", help=f"{', '.join(WEIGHT_FORMATS)} (default: what the model's files say)")
     add("--kv", metavar="FORMAT", help=f"{', '.join(KV_FORMATS)} (default: that of the activations)")
-    add("--memory", type=float, metavar="BYTES", help="memory of all devices together (default: the hardware's)")
+    add(
+        "--memory",
+        type=memory_size,
+        metavar="SIZE",
+        help="memory of all devices together, such as 640GB, 80GiB or 640e9 bytes (default: the hardware's)",
+    )
     add(
         "--utilization",
         type=float,
-        default=0.9,
         metavar="RATIO",
         help="part of the memory that the engine may use, above 0, at most 1 (default: 0.9)",
     )
@@ -84,34 +101,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the prediction, as a table or as JSON."""
-    hardware = _hardware(args)
-    default_format = "fp32" if hardware.id == THIS_CPU else None
-    weights = weight_format(args.weights or default_format or "bf16")
+    _refuse_no_devices(args)
+    weights = weight_format(args.weights) if args.weights else None
     if args.model is None:
-        _print(args, _hardware_json(hardware, weights), _hardware_rows(hardware, weights), "")
+        hardware = _hardware(args)
+        shown = weights or _stated_format(hardware)
+        remarks = _ignored(args)
+        if shown != (weights or "bf16"):
+            remarks.append(f"{hardware.id} states no rate for bf16: the ridge is that of {shown} (choose by --weights)")
+        data = _hardware_json(hardware, shown)
+        data["notes"] = remarks + data["notes"]
+        _print(args, data, [*hardware_rows(hardware, shown), *(("note", text, "") for text in remarks)])
         return 0
     arch = find_model(args.model, read_quantization=args.weights is None)
-    precision = choose_precision(arch, args.weights or default_format, args.kv)
-    devices = args.devices if args.devices is not None else args.tp if args.tp is not None else 1
-    plan = Plan(
-        devices=devices,
-        tensor_parallel=args.tp if args.tp is not None else devices,
-        batch=args.batch,
-        context_tokens=args.context,
-        phase=args.phase,
-        memory_bytes=args.memory,
-        utilization_ratio=args.utilization,
-    )
-    result = predict(arch, hardware, precision, plan)
-    data = _hardware_json(hardware, precision.weights) | asdict(result)
+    precision = choose_precision(arch, args.weights, args.kv)
+    plan = _plan(args)
+    hardware = _hardware(args)
+    given = tuple(name for name in ("weights", "kv") if getattr(args, name))
+    answer = Answer(arch, hardware, precision, plan, predict(arch, hardware, precision, plan), given)
+    data = _hardware_json(hardware, precision.weights) | asdict(answer.result)
     data |= {"model": arch.name, "devices": plan.devices, "tensor_parallel": plan.tensor_parallel}
     data |= {"weights": precision.weights, "kv": precision.kv, "phase": plan.phase, "batch": plan.batch}
-    data |= {
-        "context_tokens": plan.context_tokens,
-        "notes": _notes(arch, precision, plan, result) + list(hardware.flags),
-    }
-    _print(args, data, _rows(arch, hardware, precision, plan, result), _sentence(result, plan))
+    data |= {"context_tokens": plan.context_tokens, "notes": notes(answer) + list(hardware.flags)}
+    problem = misfit(answer)
+    _print(args, data, rows(answer), f"DOES NOT FIT: {problem}" if problem else "", sentence(answer))
     return 0
+
+
+def _refuse_no_devices(args: argparse.Namespace) -> None:
+    """Each of the two defaults to the other, so that only here it is known which one the user gave."""
+    for name in ("tp", "devices"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise RooflensError(f"--{name} must be at least 1, not {value}")
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    devices = args.devices if args.devices is not None else args.tp if args.tp is not None else 1
+    given = {key: getattr(args, name) for name, key in PLAN_OPTIONS.items() if getattr(args, name) is not None}
+    return Plan(devices, args.tp if args.tp is not None else devices, **given)
+
+
+def _ignored(args: argparse.Namespace) -> list[str]:
+    """A note that names the options that mean nothing without a model."""
+    given = [f"--{name}" for name in ("devices", "tp", "kv", *PLAN_OPTIONS) if getattr(args, name) is not None]
+    return [f"{', '.join(given)} ignored: without --model only the hardware is shown"] if given else []
+
+
+def _stated_format(hardware: HardwareSpec) -> str:
+    """bf16, or where the device states no rate for it the first weight format that it does."""
+    return next((f for f in ("bf16", *WEIGHT_FORMATS) if ridge_flop_per_byte(hardware, f) is not None), "bf16")
+
+
+def memory_size(text: str) -> float:
+    """Bytes in ``text``: a number, with a decimal (80GB) or binary (80GiB) unit or none (640e9)."""
+    found = re.fullmatch(r"\s*([^a-z]*(?:e[+-]?\d+)?|nan|inf)\s*(?:([kmgtp]?)(i?)b?)?\s*", text.lower())
+    try:
+        value = float(found[1].replace(",", "") if found else "")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no memory size: write 80GB, 80GiB or 80e9") from None
+    step = 1024 if found and found[3] else 1000
+    return value * float(step ** (" kmgtp".index(found[2]) if found and found[2] else 0))
 
 
 def _hardware(args: argparse.Namespace) -> HardwareSpec:
@@ -141,109 +191,15 @@ def _hardware_json(hardware: HardwareSpec, weights: str) -> dict[str, Any]:
     }
 
 
-def _notes(arch: ModelArch, precision: Precision, plan: Plan, result: Prediction) -> list[str]:
-    """What a reader of the figures should know, each one sentence."""
-    notes = []
-    if result.max_batch == 0:
-        notes.append("the weights and one sequence do not fit in the memory")
-    elif plan.batch > result.max_batch:
-        notes.append(f"a batch of {plan.batch} does not fit: the largest is {result.max_batch}")
-    if arch.max_context_tokens and plan.context_tokens > arch.max_context_tokens:
-        notes.append(f"the model was made for contexts up to {arch.max_context_tokens} tokens")
-    if any(plan.tensor_parallel > layer.kv_heads for layer in arch.layers):
-        notes.append("more devices than KV heads: each KV head is stored on several devices")
-    if precision.weights != precision.head:
-        notes.append(f"embedding and head are taken at {precision.head}")
-    if result.mfu > 1:
-        notes.append("the floor is at the highest clock, above the datasheet's peak, so mfu at the floor exceeds 1")
-    return notes
-
-
-def _flag_rows(hardware: HardwareSpec) -> list[Row]:
-    """How a measurement went; a datasheet's flags are for whoever checks the facts, and only in the JSON."""
-    return [("note", flag, "") for flag in hardware.flags] if hardware.origin == "measured" else []
-
-
-def _hardware_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
-    rows = [("hardware", hardware.id, hardware.name)]
-    rows.append(("memory bandwidth", _si(hardware.memory_bandwidth_bytes_per_s, "B/s"), hardware.origin))
-    for name, rate in hardware.peak_flops_per_s.items():
-        ceiling = hardware.ceiling_flops_per_s[name]
-        announced = hardware.announced_flops_per_s.get(name)
-        remark = f"at most {_si(ceiling, 'FLOP/s')} at the highest clock" if ceiling > rate and not announced else ""
-        if announced:
-            remark = f"{_si(announced, 'FLOP/s')} announced for inference, not dense"
-        rows.append((f"peak {name}", _si(rate, "FLOP/s"), remark))
-    return rows + _ridge_rows(hardware, weights) + _flag_rows(hardware)
-
-
-def _ridge_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
-    rows = [("ridge", f"{ridge_flop_per_byte(hardware, weights):,.0f} FLOP/B", f"{weights} weights, dense peak")]
-    announced = ridge_announced_flop_per_byte(hardware, weights)
-    if announced is not None:
-        rows.append(("ridge, announced", f"{announced:,.0f} FLOP/B", "at the announced rate, not dense"))
-    return rows
-
-
-def _rows(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan, result: Prediction) -> list[Row]:
-    used = f"tp {plan.tensor_parallel}" + (f", {plan.replicas} replicas" if plan.replicas > 1 else "")
-    return [
-        ("model", arch.name, f"weights {precision.weights}, KV {precision.kv}"),
-        ("hardware", f"{plan.devices} x {hardware.id}", used),
-        (plan.phase, f"batch {plan.batch}", f"{plan.context_tokens:,} tokens each"),
-        ("floor", _seconds(result.floor_s), f"bound by {result.bound}; no step can be shorter"),
-        ("serial floor", _seconds(result.serial_floor_s), "operator after operator, nothing overlapped"),
-        *((("link", _seconds(result.link_s), "beside it, all-reduces"),) if plan.tensor_parallel > 1 else ()),
-        ("tokens", f"{result.tokens_per_s:,.0f} tokens/s", "at the floor"),
-        ("MFU, MBU", f"{result.mfu:.1%}, {result.mbu:.1%}", f"at the floor, of the peaks ({hardware.origin})"),
-        ("weights", _si(result.weight_bytes, "B"), f"{_si(result.weight_read_bytes, 'B')} read in a step"),
-        ("KV cache", _si(result.kv_bytes, "B"), f"{_si(result.kv_bytes_per_token, 'B')} a token"),
-        ("flops", _si(result.flops, "FLOP"), "in a step"),
-        *_ridge_rows(hardware, precision.weights),
-        ("largest batch", f"{result.max_batch:,}", f"in {_si(result.capacity_bytes, 'B')} that the engine may use"),
-        *(("note", note, "") for note in _notes(arch, precision, plan, result)),
-        *_flag_rows(hardware),
-    ]
-
-
-def _sentence(result: Prediction, plan: Plan) -> str:
-    """What bounds the step, in one sentence."""
-    sides = {"memory": result.memory_s, "compute": result.compute_s, "link": result.link_s}
-    reasons = {
-        "memory": f"reading {_si(result.weight_read_bytes, 'B')} of weights and "
-        f"{_si(result.kv_read_bytes, 'B')} of KV cache",
-        "compute": f"computing {_si(result.flops, 'FLOP')}",
-        "link": "sending activations between devices",
-    }
-    others = ", ".join(f"{name} {_seconds(value)}" for name, value in sides.items() if name != result.bound)
-    return (
-        f"This {plan.phase} step is bound by {result.bound}: {reasons[result.bound]} takes "
-        f"{_seconds(result.floor_s)} at best ({others})."
-    )
-
-
-def _print(args: argparse.Namespace, data: dict[str, Any], rows: list[Row], sentence: str) -> None:
+def _print(args: argparse.Namespace, data: dict[str, Any], rows: list[Row], first: str = "", last: str = "") -> None:
     if args.json:
         print(json.dumps(data, allow_nan=False))
         return
     table = [row for row in rows if row[0] != "note"]
     widths = [max(len(row[column]) for row in table) for column in (0, 1)]
+    if first:
+        print(f"{first}\n")
     for label, value, remark in rows:
         print(f"{label:<{widths[0]}}  {value:>{widths[1]}}  {remark}".rstrip())
-    if sentence:
-        print(f"\n{sentence}")
-
-
-def _si(value: float, unit: str) -> str:
-    """A value with three digits and the decimal prefix that fits."""
-    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        if value >= 10**power:
-            return f"{value / 10**power:.3g} {prefix}{unit}" if value < 10 ** (power + 3) else f"{value:.3g} {unit}"
-    return f"{value:.3g} {unit}"
-
-
-def _seconds(value: float) -> str:
-    for power, unit in ((0, "s"), (-3, "ms"), (-6, "us")):
-        if value >= 10.0**power:
-            return f"{value / 10.0**power:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
+    if last:
+        print(f"\n{last}")

@@ -1,0 +1,155 @@
+"""What `rooflens predict` says about its own figures: what is assumed, ignored, not known, or does not fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.cli import EXIT_FAULT, main
+from rooflens.cli import predict as verb
+from rooflens.cli.predict import memory_size
+
+LLAMA_70B = ("predict", "--model", "meta-llama-3-70b", "--hardware", "h100-sxm5-80")
+TINY = {
+    "model_type": "llama", "hidden_size": 288, "num_hidden_layers": 6, "num_attention_heads": 6,
+    "intermediate_size": 768, "vocab_size": 32000,
+}  # fmt: skip
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, dict[str, Any]]:
+    assert main(list(words)) == 0
+    text = capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    return text, json.loads(capsys.readouterr().out)
+
+
+def fault(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == EXIT_FAULT
+    return capsys.readouterr().err
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    return str(tmp_path)
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"fp32": 1e12}
+    spec = replace(
+        find_hardware("l40s"), id="this-cpu", peak_flops_per_s=rates, ceiling_flops_per_s=rates, flags=(),
+        origin="measured", memory_bandwidth_bytes_per_s=1e11, cache_bytes=32 << 20,
+    )  # fmt: skip
+    monkeypatch.setattr(verb, "_hardware", lambda args: spec)
+
+
+@pytest.mark.usefixtures("cpu")
+def test_without_a_rate_the_floor_is_that_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    text, data = shown(capsys, "predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu")
+    assert (data["weights"], data["kv"]) == ("bf16", "bf16")  # never another precision than the one said
+    assert (data["compute_s"], data["mfu"], data["ridge_flop_per_byte"]) == (None, None, None)
+    assert data["floor_s"] == data["memory_s"] > 0
+    assert sum("states no rate for bf16 (it knows fp32)" in note for note in data["notes"]) == 1
+    assert "MFU, MBU       not known, 100.0%" in text
+    assert "What bounds this decode step is not known; no step can be shorter, since reading 988 MB" in text
+    assert "bound by" not in text
+    chosen = shown(capsys, "predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu", "--weights", "fp32")[1]
+    assert chosen["mfu"] > 0
+    assert "no dtype" not in " ".join(chosen["notes"])
+
+
+@pytest.mark.usefixtures("cpu")
+def test_hardware_alone_says_which_ridge_and_what_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    text, data = shown(capsys, "predict", "--hardware", "this-cpu", "--batch", "4", "--context", "9", "--devices", "2")
+    assert data["weights"] == "fp32"
+    for found in (text, " ".join(data["notes"])):
+        assert "the ridge is that of fp32" in found
+        assert "--devices, --batch, --context ignored: without --model" in found
+    text, data = shown(capsys, "predict", "--hardware", "this-cpu", "--weights", "bf16")
+    assert data["ridge_flop_per_byte"] is None
+    assert "not known  no rate stated for bf16 weights" in text
+
+
+def test_a_model_that_fits_the_cache_has_no_bound(capsys: pytest.CaptureFixture[str], tiny: str) -> None:
+    text, data = shown(capsys, "predict", "--model", tiny, "--hardware", "l40s")
+    note = "37.5 MB may stay in the last-level cache from step to step and are not counted: all of it, so the memory"
+    assert note in text
+    assert (data["bound_known"], round(data["cached_bytes"] / 1e6, 1)) == (False, 37.5)
+    assert "bound by" not in text
+    assert "What bounds this decode step is not known" in text
+    notes = " ".join(data["notes"])
+    assert "a gated MLP (silu) is assumed" in notes
+    assert "bf16 is assumed for weights and KV cache" in notes
+    large = shown(capsys, *LLAMA_70B, "--devices", "8")[1]
+    assert "cache from step" not in " ".join(large["notes"])
+
+
+@pytest.mark.usefixtures("cpu")
+def test_nothing_known_at_all_has_no_floor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(TINY | {"vocab_size": 100}))
+    text, data = shown(capsys, "predict", "--model", str(file), "--hardware", "this-cpu", "--context", "1")
+    assert (data["floor_s"], data["tokens_per_s"], data["bound"], data["mbu"]) == (0.0, None, None, None)
+    assert "What bounds this decode step is not known, and neither is its floor" in text
+
+
+def test_what_does_not_fit_is_said_first(capsys: pytest.CaptureFixture[str]) -> None:
+    text, data = shown(capsys, *LLAMA_70B)
+    assert text.startswith("DOES NOT FIT: the weights and one sequence do not fit in the memory (141 GB of weights")
+    assert "2 devices with --tp 2 would hold it" in text.splitlines()[0]
+    assert data["fits"] is False
+    assert data["notes"][0] in text.splitlines()[0]
+    batch = shown(capsys, *LLAMA_70B, "--devices", "8", "--batch", "6000", "--context", "8192")[0]
+    assert batch.startswith("DOES NOT FIT: a batch of 6,000 does not fit")
+    assert "the largest is 177, or " in batch.splitlines()[0]
+    assert "batch 6,000" in batch
+    text, data = shown(capsys, *LLAMA_70B, "--devices", "8")
+    assert (data["fits"], "NOT FIT" in text) == (True, False)
+
+
+def test_the_link_says_what_it_assumes(capsys: pytest.CaptureFixture[str]) -> None:
+    domain, latency = "one NVLink domain of 16 devices is assumed", "the link term counts bytes only, no latency"
+    notes = {n: shown(capsys, *LLAMA_70B, "--tp", n)[1]["notes"] for n in ("1", "8", "16")}
+    assert [domain in notes[n] for n in notes] == [False, False, True]
+    assert [latency in notes[n] for n in notes] == [False, True, True]
+
+
+def test_compute_times_name_their_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, *LLAMA_70B, "--devices", "8", "--batch", "64", "--context", "8192")[0]
+    assert "compute 1.2 ms at the highest clock" in text
+    assert "of the peaks (datasheet); compute times are at the highest clock" in text
+    prefill = shown(capsys, *LLAMA_70B, "--devices", "8", "--phase", "prefill")[0]
+    assert "FLOP at the highest clock takes" in prefill
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("80GB", 80e9), ("80 GiB", 80 * 2**30), ("640e9", 640e9), ("6.4e11", 6.4e11), ("80G", 80e9), ("1.5TB", 1.5e12),
+     ("640,000,000,000", 640e9), ("500 kB", 5e5), ("100B", 100.0)],
+)  # fmt: skip
+def test_memory_has_units(text: str, size: float) -> None:
+    assert memory_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tp", "0"), "--tp must be at least 1"),
+        (("--devices", "0"), "--devices must be at least 1"),
+        (("--memory", "80XB"), "'80XB' is no memory size: write 80GB, 80GiB or 80e9"),
+        (("--memory", ""), "is no memory size"),
+        (("--memory=-5GB",), "--memory must be a positive"),
+        (("--bogus",), "unrecognized arguments: --bogus (see 'rooflens predict --help')"),
+        (("--cont", "5"), "unrecognized arguments: --cont 5 (see 'rooflens predict --help')"),
+    ],
+)
+def test_a_fault_names_the_option_at_fault(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    assert message in fault(capsys, *LLAMA_70B, *words)
