@@ -43,7 +43,8 @@ def process(root: Path, pid: int, command: str, environment: str, parent: int = 
         (SERVER, "ROOFLENS_DIR=/elsewhere", "writes to /elsewhere"),
         (SERVER, "VLLM_PLUGINS=rooflens", "vLLM (process 41) runs but records nothing here: install rooflens"),
         (TITLED, " " * 90, "vLLM (process 41) runs but records nothing here: install rooflens"),
-        ("vim vllm.txt", "VLLM_PLUGINS=none", "install rooflens"),
+        ("vim vllm.txt", "VLLM_PLUGINS=none", "install rooflens into the environment of vLLM, start"),
+        ("python /usr/bin/vllm chat", "VLLM_PLUGINS=none", "install rooflens into the environment of vLLM, start"),
     ],
 )
 def test_a_running_engine_tells_why_it_records_nothing(

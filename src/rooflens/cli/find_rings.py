@@ -17,6 +17,7 @@ from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default
 
 LOG_LINE = "rooflens records every step of this engine in ..."
 SERVER_FILES = re.compile(rb"(^|/)vllm/entrypoints/|^vllm\.entrypoints\.")
+CLIENTS = (b"chat", b"complete", b"collect-env")  # verbs of vllm without an engine
 MOST_PARENTS = 8
 
 
@@ -116,6 +117,8 @@ def _is_vllm(words: Sequence[bytes]) -> bool:
     """Whether a command line is `vllm serve`, `python -m vllm...`, its file, or a process that vLLM named itself."""
     if words[0].startswith(b"VLLM::"):
         return True
+    if any(os.path.basename(a) == b"vllm" and b in CLIENTS for a, b in pairwise(words)):
+        return False
     programs = {os.path.basename(word) for word in words[:2]}
     module = any(a == b"-m" and (b == b"vllm" or b.startswith(b"vllm.")) for a, b in pairwise(words))
     return b"vllm" in programs or module or any(SERVER_FILES.search(word) for word in words[:4])
