@@ -9,6 +9,8 @@ DISABLE_VARIABLE = "ROOFLENS_DISABLE"
 # A config.json field is kept if its value is plain; these would name a place or a person.
 LEFT_OUT = ("path", "dir", "file", "url", "token_id", "_name_or_path", "auto_map", "id2label", "label2id", "user")
 MOST_LIST = 512  # a list per layer, not a table
+LONGEST_WORD = 64
+LARGEST = 1 << 63  # of a number
 
 
 def disabled(environment: Mapping[str, str]) -> bool:
@@ -16,15 +18,26 @@ def disabled(environment: Mapping[str, str]) -> bool:
     return environment.get(DISABLE_VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
 
 
+def _may_keep(name: str) -> bool:
+    return word(name) is not None and not any(part in name for part in LEFT_OUT)
+
+
+def word(value: str, longest: int = LONGEST_WORD) -> str | None:
+    """A word as it is; None for a path, for anything long, and for what a terminal would obey."""
+    return None if "/" in value or "\\" in value or len(value) > longest or not value.isprintable() else value
+
+
 def plain(value: Any, depth: int = 0) -> Any:
-    """The architecture part of a config: numbers, flags, short words and lists of them; None for anything else."""
-    if isinstance(value, bool | int | float) or value is None:
+    """The architecture part of a config: finite numbers, flags, short words and lists of them; None for the rest."""
+    if isinstance(value, bool) or value is None:
         return value
+    if isinstance(value, int | float):
+        return value if abs(value) < LARGEST else None  # neither infinity nor NaN is
     if isinstance(value, str):
-        return None if "/" in value or "\\" in value or len(value) > 64 else value
+        return word(value)
     if isinstance(value, list | tuple) and len(value) <= MOST_LIST and depth < 4:
         return [plain(item, depth + 1) for item in value]
     if isinstance(value, dict) and depth < 4:
-        kept = {str(k): plain(v, depth + 1) for k, v in value.items() if not any(word in str(k) for word in LEFT_OUT)}
+        kept = {str(k): plain(v, depth + 1) for k, v in value.items() if _may_keep(str(k))}
         return {k: v for k, v in kept.items() if v is not None}
     return None

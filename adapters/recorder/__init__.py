@@ -18,19 +18,19 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rooflens.adapters.facts import disabled, plain
+from rooflens.adapters.facts import LARGEST, disabled
 from rooflens.adapters.frames import Payload
 from rooflens.adapters.recorder.encode import Encoder, Rows, rows_of
+from rooflens.adapters.recorder.info import checked
 from rooflens.adapters.recorder.slot import check_facts, cold_of, extras_of, nanoseconds
 from rooflens.adapters.recorder.step import Step
 from rooflens.records import EngineInfo, RooflensError
 from rooflens.ring import KEY, REPEAT, UNKNOWN
-from rooflens.ring_folder import create_ring, default_folder, host_name
+from rooflens.ring_folder import create_ring, default_folder
 from rooflens.ring_writer import RingWriter
 
 __all__ = ["Recorder", "Step"]
@@ -38,7 +38,6 @@ __all__ = ["Recorder", "Step"]
 log = logging.getLogger("rooflens")
 
 LONGEST_NAME = 64  # of an event
-FACTS_OF_ENGINE = frozenset(f.name for f in fields(EngineInfo)) - {"instance", "engine", "rank", "schema"}
 
 
 class Recorder:
@@ -55,6 +54,7 @@ class Recorder:
         """Open a ring in ``folder`` (default: that of ring_folder) for the engine called ``engine``.
 
         ``facts`` are fields of records.EngineInfo: model_config, kv_blocks, block_tokens, max_sequences, ...
+        A fact of another type, or one that holds a path, is left out with a warning.
         Where no ring can be opened the recorder warns once and does nothing; with ``strict`` it raises RooflensError.
         """
         self.path: Path | None = None
@@ -65,17 +65,16 @@ class Recorder:
         self._ordinal = 0
         if disabled(os.environ):
             return
-        unknown = sorted(set(facts) - FACTS_OF_ENGINE)
-        if unknown:
-            message = f"an engine has no fact {', '.join(map(repr, unknown))}; see the fields of records.EngineInfo"
+        info, problems = checked(engine, rank, facts)
+        if problems:
+            message = "; ".join(problems)
             if strict:
                 raise RooflensError(f"the recorder cannot record: {message}")
             log.warning("rooflens records this engine without it: %s", message)
-            facts = {name: value for name, value in facts.items() if name not in unknown}
         try:
-            self._ring, self.path = create_ring(folder or default_folder(), rank)
-            self._ring.set_info(_info(engine, self.path.stem, rank, facts).to_json())
-        except (RooflensError, OSError, TypeError, ValueError) as error:
+            self._ring, self.path = create_ring(folder or default_folder(), info["rank"])
+            self._ring.set_info(EngineInfo.from_json({**info, "instance": self.path.stem}).to_json())
+        except Exception as error:  # whatever is wrong with a folder or a fact, the engine goes on
             self.close()
             if self.path is not None:
                 self.path.unlink(missing_ok=True)  # an empty ring would look like an engine that ended at once
@@ -142,7 +141,7 @@ class Recorder:
     def _commit(self, ring: RingWriter, step: Step, rows: Rows, ended_ns: int) -> None:
         facts = step.facts
         check_facts(facts)
-        rows.reject(step.rejected or ())
+        rows.reject(step.rejected)
         extras = extras_of(facts)
         output_ns = step.output_ns or ended_ns
         payload = Payload()
@@ -175,6 +174,8 @@ class Recorder:
                 raise ValueError("an event's name is a short word")
             if any(not isinstance(value, int | float) for value in counts.values()):
                 raise TypeError("an event holds numbers only")
+            if any(not abs(value) < LARGEST for value in counts.values()):
+                raise ValueError("an event holds finite numbers only")
             self._ring.event(name, counts)
         except Exception as error:
             self._fail("an event", error)
@@ -227,14 +228,3 @@ def _stop_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_stop_in_child)
-
-
-def _info(engine: str, instance: str, rank: int, facts: dict[str, Any]) -> EngineInfo:
-    kept = dict(facts)
-    if kept.get("model_config") is not None:
-        kept["model_config"] = plain(dict(kept["model_config"]))
-    if kept.get("model_name") is not None:
-        kept["model_name"] = os.path.basename(str(kept["model_name"]).rstrip("/"))
-    kept.setdefault("start_unix_s", time.time())
-    kept.setdefault("host", host_name())
-    return EngineInfo(instance=instance, engine=engine, rank=rank, **kept)

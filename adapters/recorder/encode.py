@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 from rooflens.adapters.frames import Payload, removals
 from rooflens.ring import EDIT, KEY, REPEAT
@@ -37,8 +38,9 @@ class Rows:
         """Of these, tokens of prefilling rows."""
         return len(self.prefill) if self.queries is None else sum(self.queries[row] for row in self.prefill)
 
-    def reject(self, rejected: Sequence[int]) -> None:
+    def reject(self, given: Sequence[int] | None) -> None:
         """How many drafts of each row were rejected; ValueError where that cannot be."""
+        rejected = _whole(given)
         if not rejected:
             return
         if not self.drafts and not any(rejected):
@@ -47,7 +49,7 @@ class Rows:
             raise ValueError(f"{len(rejected)} rejections for {len(self.drafts)} rows with drafts")
         if any(not 0 <= r <= d for r, d in zip(rejected, self.drafts, strict=True)):
             raise ValueError("a row rejects some or all of its drafts, no more")
-        self.rejected = list(rejected)
+        self.rejected = rejected
 
 
 def rows_of(
@@ -60,27 +62,42 @@ def rows_of(
 
     Without ``prefill``, the rows that compute more than one token and their drafts are taken to prefill.
     """
-    packed = array("I", contexts)
+    packed = array("I", _numbers(contexts))
     if queries is None and drafts is None:
-        return Rows(packed, None, (), _positions(prefill or (), len(packed)))
-    drafted = list(drafts or ())
+        return Rows(packed, None, (), _positions(_whole(prefill), len(packed)))
+    drafted = _whole(drafts)
     if drafted and (len(drafted) != len(packed) or min(drafted) < 0):
         raise ValueError(f"{len(drafted)} drafts for {len(packed)} contexts")
     needed = [1 + count for count in drafted] or [1] * len(packed)
-    query = array("I", needed if queries is None else queries)
+    query = array("I", needed if queries is None else _numbers(queries))
     if len(query) != len(packed):
         raise ValueError(f"{len(query)} queries for {len(packed)} contexts")
     if query and min(query) < SHORTEST_QUERY:
         raise ValueError("a row that computes nothing belongs in no step")
     more = [row for row, (count, least) in enumerate(zip(query, needed, strict=True)) if count != least]
-    chosen = more if prefill is None else _positions(prefill, len(packed))
+    chosen = more if prefill is None else _positions(_whole(prefill), len(packed))
     if not set(more) <= set(chosen):
         raise ValueError("a row that is not prefilling computes one token and its drafts")
     return Rows(packed, query, drafted if any(drafted) else (), chosen)
 
 
+def _numbers(values: Iterable[int]) -> Iterable[int]:
+    """The values; TypeError for text, which would go on as its bytes."""
+    if isinstance(values, bytes | bytearray | memoryview | str):
+        raise TypeError("lengths are numbers, not text")
+    return values
+
+
+def _whole(values: Iterable[int] | None) -> list[int]:
+    """Whole numbers of any sequence, an array of NumPy too; none for None."""
+    given = [] if values is None else list(_numbers(values))
+    if any(isinstance(value, bool) for value in given):
+        raise TypeError("a mask is no list of numbers")
+    return [index(value) for value in given]
+
+
 def _positions(rows: Sequence[int], count: int) -> list[int]:
-    chosen = sorted({int(row) for row in rows})
+    chosen = sorted(set(rows))
     if chosen and not 0 <= chosen[0] <= chosen[-1] < count:
         raise ValueError(f"prefill names a row outside the {count} of the step")
     return chosen

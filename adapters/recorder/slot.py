@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import index
 from typing import Any
 
 from rooflens.adapters.recorder.encode import Rows
@@ -19,6 +20,7 @@ AGES: Mapping[str, str] = {"oldest_wait_us": "oldest_wait_s", "summed_wait_us": 
 EXTRAS = tuple(name for name in EXTRA_FIELDS if name not in AGES)
 _IN_EXTRAS = frozenset((*EXTRAS, *AGES.values()))
 _COLD_NAMES = tuple(name for name, _ in COLD_FIELDS)
+MOST_GENERATED = 1 << 24  # tokens in one step; more is an engine's mistake
 FACTS = frozenset((*COUNTS, *DURATIONS, *AGES.values(), *EXTRAS))
 # Facts that are states, not happenings: without a word they are not known, rather than zero.
 STATES: Mapping[str, int] = {
@@ -69,6 +71,8 @@ def cold_of(rows: Rows, facts: Mapping[str, Any], generated_tokens: int | None, 
     drafted, rejected = sum(rows.drafts), sum(rows.rejected)
     if generated_tokens is None:
         generated_tokens = len(rows.contexts) - len(rows.prefill) + drafted - rejected
+    if not 0 <= index(generated_tokens) <= MOST_GENERATED:
+        raise ValueError(f"generated_tokens is {generated_tokens!r}, not a count of tokens")
     given = {
         **STATES,
         **{name: int(facts[name]) for name in COUNTS if name in facts and name != "kv_blocks_used"},

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from rooflens.info_fields import fits
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -105,13 +107,16 @@ class EngineInfo:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EngineInfo:
-        """The inverse of to_json; fields that a newer writer added are ignored."""
-        known = {f.name for f in fields(cls)}
-        kwargs = {k: v for k, v in data.items() if k in known}
+        """The inverse of to_json; what a newer writer added, or gave another type, is not known."""
+        kwargs = {
+            f.name: data[f.name] for f in fields(cls) if f.name in data and fits(f.name, str(f.type), data[f.name])
+        }
         for required in ("instance", "engine"):
             if not isinstance(kwargs.get(required), str):
                 raise RooflensError(f"engine info without '{required}': not written by rooflens?")
-        kwargs["kv_groups"] = tuple(KVGroup(**g) for g in kwargs.get("kv_groups", ()))
+        names = [f.name for f in fields(KVGroup)]
+        groups = [{name: group[name] for name in names if name in group} for group in kwargs.get("kv_groups", ())]
+        kwargs["kv_groups"] = tuple(KVGroup(**group) for group in groups)
         for name in ("graph_sizes", "device_uuids"):
             kwargs[name] = tuple(kwargs.get(name, ()))
         return cls(**kwargs)

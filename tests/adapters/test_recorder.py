@@ -177,16 +177,6 @@ def test_an_unfit_folder_is_one_warning_and_no_recording(tmp_path: Path, caplog:
         Recorder("test", folder=link, strict=True)
 
 
-@pytest.mark.parametrize("facts", [{"model_config": 3}, {"kv_dtype": object()}])
-def test_unfit_facts_are_one_warning(folder: Path, facts: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    recorder = Recorder("test", folder=folder, **facts)
-    assert recorder.path is None
-    assert len(caplog.records) == 1
-    assert list(folder.iterdir()) == []
-    with recorder.step(contexts=[1]):
-        pass
-
-
 def test_disabled_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFLENS_DISABLE", "1")
     assert record(folder).path is None
