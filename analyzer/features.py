@@ -68,7 +68,23 @@ def feature_matrix(
             known &= table.where(column)
         matrix[:, position] = feature.value(table)
         if name == "context_tokens" and block_tokens and "kv_blocks_used" in table.columns:
-            held = table["kv_blocks_used"].astype(np.float64) * block_tokens
-            unique = np.minimum(matrix[:, position], held)
-            matrix[:, position] = np.where(table.where("kv_blocks_used"), unique, matrix[:, position])
+            matrix[:, position] *= _unique_share(table, matrix[:, position], block_tokens)
     return matrix, known
+
+
+def _unique_share(table: StepTable, context_tokens: NDArray[np.float64], block_tokens: int) -> NDArray[np.float64]:
+    """What part of the contexts the blocks held can store at most, for each step; 1 where nothing is shared.
+
+    The blocks are counted after the step, when what ended in it, or was preempted for the next, is free already:
+    such a step takes the share of the step before.
+    """
+    certain = table.where("kv_blocks_used") & (context_tokens > 0)
+    for name in ("finished_requests", "preempted"):
+        if name in table.columns:
+            certain &= table.where(name) & (table[name] == 0)
+    if "preempted" in table.columns:
+        certain[:-1] &= table["preempted"][1:] == 0
+    held = table["kv_blocks_used"].astype(np.float64) * block_tokens
+    share = np.where(certain, np.minimum(1.0, held / np.maximum(context_tokens, 1.0)), 1.0)
+    last_certain = np.maximum.accumulate(np.where(certain, np.arange(len(share)), -1))
+    return np.where(last_certain < 0, 1.0, share[np.maximum(last_certain, 0)])

@@ -21,7 +21,8 @@ class Spread:
 class Floor:
     """Bounds beside the observed time over the ``steps`` that could be compared; sums in seconds, ratios.
 
-    ``bound_steps`` counts the steps that memory, compute or the link bound.
+    ``bound_steps`` counts the steps that memory, compute or the link bound; ``mfu`` is None where the hardware states
+    no rate for the format.
     """
 
     steps: int
@@ -30,7 +31,7 @@ class Floor:
     serial_floor_s: float
     link_s: float
     mbu: float
-    mfu: float
+    mfu: float | None
     bound_steps: Mapping[str, int]
 
 

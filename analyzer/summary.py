@@ -180,7 +180,9 @@ def _floor(analysis: StepAnalysis, rows: Mask) -> Floor | None:
         serial_floor_s=float(analysis.serial_floor_s[rows].sum()),
         link_s=float(analysis.link_s[rows].sum()),
         mbu=float(analysis.memory_s[rows].sum()) / observed_s,
-        mfu=float((analysis.mfu[rows] * analysis.observed_s[rows]).sum()) / observed_s,
+        mfu=float((analysis.mfu[rows] * analysis.observed_s[rows]).sum()) / observed_s
+        if analysis.compute_known
+        else None,
         bound_steps={Bound(number).name.lower(): count for number, count in sorted(bounds.items())},
     )
 

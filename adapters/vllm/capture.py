@@ -32,6 +32,7 @@ class Capture:
         self.pending = self.requests.pending
         self.off = False
         self.inside = self.telling = False
+        self.tainted_steps = 0
         self.failures = 0
         self.streams = StreamTable(getattr(scheduler.vllm_config.parallel_config, "pipeline_parallel_size", 1))
         self._pool = scheduler.kv_cache_manager.block_pool
@@ -60,6 +61,9 @@ class Capture:
         if total == rows and total and not (resumed or follow.busy or output.scheduled_encoder_inputs):
             step.plain = True  # every cached request has at least one token, so none has more and nobody is new
         elif total:
+            if self.tainted_steps:
+                self.tainted_steps -= 1
+                step.tainted = True
             if follow.preempted_now:
                 step.preempted = follow.take_preempted()
             if output.scheduled_new_reqs or resumed or follow.prefilling or (total > rows and self.connected):
@@ -71,6 +75,16 @@ class Capture:
             return
         self._ordinal = ordinal = self._ordinal + 1
         self.ring.stamp(ordinal, now, total, rows)
+
+    def lose_track(self) -> None:
+        """A failure of ours: what is in flight is not told, and what follows begins with a keyframe.
+
+        Steps scheduled before those in flight have come back may have seen drafts whose rejection nobody recorded.
+        """
+        self.tainted_steps = len(self.pending) + 1
+        self.pending.clear()
+        self.streams.forget()
+        self.requests.resync = self.requests.busy = True
 
     def _drop_forgotten(self) -> None:
         if len(self.pending) > MOST_PENDING and not self.pending[0].output.total_num_scheduled_tokens:
@@ -158,8 +172,18 @@ class Capture:
             self._spun_ns = now_ns
         self._spins += 1
         self._spins_in_a_row += 1
+        if not self.scheduler.running:
+            self.tell_ended()
         if now_ns - self._spun_ns >= SPIN_REPORT_NS:
             self._report_spins()
+
+    def tell_ended(self) -> None:
+        """Requests that ended after the last step that computed anything: no later step may come to tell of them."""
+        follow = self.requests
+        if follow.finished or follow.unprefilled_tokens:
+            ended = {"finished_requests": follow.finished, "unprefilled_tokens": follow.unprefilled_tokens}
+            follow.told()
+            self.ring.event("requests_ended", ended)
 
     def _end_of_spins(self) -> None:
         if self._spins_in_a_row >= SPINS_TOLD:

@@ -65,6 +65,7 @@ def detach(scheduler: Any) -> None:
     """End the recording of a scheduler in order."""
     capture = getattr(scheduler, CAPTURE, None)
     if capture is not None:
+        capture.tell_ended()
         switch_off(capture)
         capture.ring.close()
         captures.remove(capture)
@@ -80,7 +81,7 @@ def failed(capture: Capture, where: str) -> None:
     """Count a failure of the hook where a reader sees it; the first is logged, the last switches the hook off."""
     capture.failures += 1
     try:
-        capture.streams.forget()
+        capture.lose_track()
         capture.ring.count_failure()
         if capture.failures == 1:
             log.warning("rooflens failed in %s and goes on", where, exc_info=True)

@@ -54,6 +54,7 @@ class Pending:
     last_return_ns = 0
     preempted = 0
     plain = False
+    tainted = False
     rows: Sequence[Row] = ()
     extras: list[int] | None = None
     corrections: dict[str, int] | None = None
@@ -92,6 +93,7 @@ class Requests:
         self.pending: deque[Pending] = deque()
         self.left: list[str] = []
         self.busy = False  # somebody prefills or was just preempted: the next step is not plain
+        self.resync = False  # steps were missed: how far each prompt has come must be looked up again
         self.preempted_now = 0
         self.unprefilled_tokens = 0
         self.finished = 0
@@ -127,7 +129,7 @@ class Requests:
     def on_end(self, request: Any) -> None:
         """Before the scheduler frees a request that ended."""
         name = request.request_id
-        lost = self._discard(name)
+        lost = self._discard(name, ended=True)
         self.finished += 1
         self.calm = False
         self.left.append(name)
@@ -142,19 +144,19 @@ class Requests:
         if lost or state is not None or high is not None:
             computed = (state.computed if state else request.num_computed_tokens) - lost
             rows = (row for step in self._in_flight(name) for row in step.rows or () if row.request == name)
-            again = (row.context + row.recomputed for row in rows)
+            again = (row.context + row.recomputed for row in rows if row.recomputed)
             done = max(computed, state.high if state else 0, high or 0, *again)
             self.unprefilled_tokens += max(0, request.num_prompt_tokens - done)
 
     def on_park(self, request: Any) -> None:
         """After a streaming-input request gave its answer and waits for more input."""
-        self._discard(request.request_id)
+        self._discard(request.request_id, ended=False)
         self.sessions[request.request_id] = int(request.num_computed_tokens)
 
-    def _discard(self, name: str) -> int:
+    def _discard(self, name: str, ended: bool) -> int:
         lost = 0
         for step in self._in_flight(name):
-            if name in step.stale:
+            if name in step.stale and not ended:
                 continue
             step.discarded = [*step.discarded, name]
             step.plain = False
@@ -173,6 +175,8 @@ class Requests:
             self._admit(name, computed, requests[name].num_tokens)
         if getattr(self._scheduler, "connector", None) is not None:
             self._rolled_back(output)
+        if self.resync:
+            self._resynchronise(dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True)))
         scheduled = output.num_scheduled_tokens
         rows: list[Row] = []
         for name, state in self.prefilling.items():
@@ -207,6 +211,14 @@ class Requests:
 
     def _admit(self, name: str, computed: int, known: int) -> None:
         self.prefilling[name] = Prefill(computed, known, min(known, self.preempted.pop(name, 0)))
+
+    def _resynchronise(self, computed: Mapping[str, int]) -> None:
+        for name, state in list(self.prefilling.items()):
+            if name in computed:
+                state.computed = computed[name]
+                if state.computed >= state.target:
+                    del self.prefilling[name]
+        self.resync = not self.prefilling.keys() <= computed.keys()
 
     def _rolled_back(self, output: Any) -> None:
         """A KV transfer that failed takes back tokens that counted as computed: they are computed again."""

@@ -7,8 +7,9 @@ from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 from rooflens.adapters.frames import Payload, known_removals, removals
+from rooflens.adapters.vllm.counts import extras_of, generated_tokens
 from rooflens.adapters.vllm.frame import Stream
-from rooflens.adapters.vllm.rows import EXTRA, NO_EXTRAS, Pending
+from rooflens.adapters.vllm.rows import EXTRA, Pending
 from rooflens.records import GraphMode, StepKind
 from rooflens.ring import CONTEXT_DOUBTED, EDIT, KEY, RECOMPUTE, UNKNOWN
 from rooflens.ring_writer import pack_cold
@@ -18,14 +19,7 @@ if TYPE_CHECKING:
 
 FARTHEST_BASE = 15  # a reader keeps this many frames
 _GRAPHS = {"NONE": GraphMode.EAGER, "PIECEWISE": GraphMode.PIECEWISE, "FULL": GraphMode.FULL}
-_RECOMPUTED, _DISCARDED = EXTRA["recomputed_tokens"], EXTRA["discarded_tokens"]
-_FINISHED, _UNPREFILLED = EXTRA["finished_requests"], EXTRA["unprefilled_tokens"]
-_ENCODER, _INVALID, _UNJUDGED = (
-    EXTRA["encoder_inputs"],
-    EXTRA["invalid_draft_tokens"],
-    EXTRA["unjudged_draft_tokens"],
-)
-_OLDEST, _SUMMED = EXTRA["oldest_wait_us"], EXTRA["summed_wait_us"]
+_RECOMPUTED = EXTRA["recomputed_tokens"]
 
 
 def graph_of(result: Any) -> tuple[int, int]:
@@ -42,6 +36,11 @@ def write_full(capture: Capture, step: Pending, result: Any, outputs: Any, start
     stream, prefill = _stream_of(step)
     if step.sampled is not None:
         _verify(capture, step, result, stream)
+        if step.tainted:  # its corrections are told to the steps in flight; itself it may have seen too much
+            capture.streams.forget()
+            return
+    if _query_tokens(stream) != step.output.total_num_scheduled_tokens:
+        prefill = _every_row(stream, step)
     rejected = sum(stream.rejected)
     context = stream.next_context
     stream.next_context = context + step.output.total_num_scheduled_tokens - rejected
@@ -55,8 +54,8 @@ def write_full(capture: Capture, step: Pending, result: Any, outputs: Any, start
         payload.prefill(prefill, [stream.queries[row] for row in prefill])
     if stream.drafts:
         payload.drafts(stream.drafts, stream.rejected)
-    generated, cut = _generated(capture, step, result, outputs, stream)
-    extras = _extras(capture, step, stream, cut, started_ns)
+    generated, cut = generated_tokens(capture, step, result, outputs, stream)
+    extras = extras_of(capture, step, stream, cut, started_ns)
     if extras is not None:
         payload.extras(extras)
     if frame == KEY:
@@ -91,6 +90,23 @@ def _stream_of(step: Pending) -> tuple[Stream, list[int]]:
         if not row.last:
             stream.steady = False
     return stream, _prefill_rows(stream, step) if step.rows else []
+
+
+def _query_tokens(stream: Stream) -> int:
+    """The tokens of the step by what is known of its rows."""
+    tokens = len(stream.ids) + sum(stream.drafts)
+    for row, query in stream.queries.items():
+        tokens += query - 1 - (stream.drafts[row] if stream.drafts else 0)
+    return tokens
+
+
+def _every_row(stream: Stream, step: Pending) -> list[int]:
+    """What the rows were thought to compute does not add up (a step was missed): look at each of them."""
+    scheduled = step.output.num_scheduled_tokens
+    drafts = stream.drafts or [0] * len(stream.ids)
+    tokens = [scheduled[name] for name in stream.ids]
+    stream.queries = {row: query for row, query in enumerate(tokens) if query != 1 + drafts[row]}
+    return list(stream.queries)
 
 
 def _prefill_rows(stream: Stream, step: Pending) -> list[int]:
@@ -172,83 +188,6 @@ def _lengths(
         payload.lengths([*stream.seen, *stream.new_contexts] if stream.new_contexts else stream.seen)
     stream.keyed_ns = now_ns
     return KEY, 0, doubted
-
-
-def _untaken(capture: Capture, step: Pending, result: Any, outputs: Any, stream: Stream) -> tuple[int, int]:
-    """(tokens sampled for preempted requests that vLLM threw away, those whose place was not known yet).
-
-    Whether it does so differs between releases and modes (still running, reset of the prefix cache, KV hand-off), so
-    its own answer is asked. Requests that ended are among the discarded ones. What stands in a known place counts as
-    recomputed once the request resumes.
-    """
-    requests = capture.scheduler.requests
-    if not step.stale or not result.sampled_token_ids:
-        return 0, 0
-    taken = {row.request_id for batch in outputs.values() for row in batch.outputs if row.new_token_ids}
-    lost = unknown = 0
-    for name in step.stale:
-        request = requests.get(name)
-        tokens = len(result.sampled_token_ids[result.req_id_to_index[name]])
-        if tokens and name not in taken and request is not None and not request.is_finished():
-            lost += tokens
-            unknown += tokens - (stream.context_before(stream.ids.index(name)) < request.num_tokens)
-    return lost, unknown
-
-
-def _generated(capture: Capture, step: Pending, result: Any, outputs: Any, stream: Stream) -> tuple[int, int]:
-    """(tokens that reached the requests, accepted tokens that did not)."""
-    if step.sampled is None and not capture.connected and not step.stale:
-        if capture.pooling or not result.sampled_token_ids:
-            return 0, 0
-        # Every row samples one token but those whose prompt goes on, and those whose request had ended.
-        if stream.steady:
-            return len(stream.ids) - len(step.discarded), 0
-        silent = {row.request for row in step.rows if not row.last}
-        return len(stream.ids) - len(silent.union(step.discarded)), 0
-    lost, unknown = _untaken(capture, step, result, outputs, stream)
-    generated = sum(len(row.new_token_ids) for batch in outputs.values() for row in batch.outputs)
-    if step.sampled is None:
-        return generated, unknown
-    offered = sum(step.sampled) - lost
-    for name in step.discarded:
-        offered -= step.sampled[result.req_id_to_index[name]]
-    return generated, max(0, offered - generated) + unknown
-
-
-def _extras(capture: Capture, step: Pending, stream: Stream, cut: int, now_ns: int) -> list[int] | None:
-    """EXTRA_FIELDS of the step, None if there are none; reads and resets what was counted since the last step."""
-    follow, output = capture.requests, step.output
-    extras = step.extras or NO_EXTRAS.copy()
-    some = step.extras is not None
-    for row in step.rows:
-        if row.recomputed and row.request not in step.discarded:
-            extras[_RECOMPUTED] += row.recomputed
-            some = True
-    if follow.finished or step.discarded or cut or follow.unprefilled_tokens:
-        scheduled = output.num_scheduled_tokens
-        extras[_DISCARDED] = cut + sum(scheduled[name] for name in step.discarded)
-        extras[_FINISHED], extras[_UNPREFILLED] = follow.finished, follow.unprefilled_tokens
-        some = True
-    if output.scheduled_encoder_inputs:
-        extras[_ENCODER] = sum(map(len, output.scheduled_encoder_inputs.values()))
-        some = True
-    if step.sampled is not None:
-        extras[_INVALID] = sum((getattr(output, "num_invalid_spec_tokens", None) or {}).values())
-        extras[_UNJUDGED] = stream.unjudged
-        some |= bool(extras[_INVALID] or stream.unjudged)
-    for name, marks in follow.special.items():
-        if name in output.num_scheduled_tokens:
-            some = True
-            for mark in marks:
-                extras[mark] += 1
-    if now_ns >= capture.queue.next_scan_ns:
-        ages = capture.queue.scan(now_ns)
-        if ages is not None:
-            extras[_OLDEST], extras[_SUMMED] = ages
-            some = True
-    if not follow.calm:
-        follow.told()
-    return extras if some else None
 
 
 def _cold(

@@ -163,6 +163,17 @@ def test_shared_prefixes_are_read_once() -> None:
     assert shared.flops[0] == apart.flops[0]
 
 
+def test_blocks_that_were_free_again_when_they_were_counted_do_not_shrink_the_reads() -> None:
+    # All 8 sequences end in the last step, so nothing is held after it; the step itself read all of its contexts.
+    steps = decode_table([8, 8, 8], [1000, 1001, 1002], kv_blocks_used=[70, 70, 0], finished_requests=[0, 0, 8])
+    reads = analyse(steps, LLAMA, H100, BF16, block_tokens=16).kv_read_bytes
+    assert reads[2] == pytest.approx(reads[1] * 1002 / 1001)
+    # Preempted for the step after: freed before the count as well.
+    steps = decode_table([8, 8, 4], [1000, 1001, 1002], kv_blocks_used=[504, 250, 260], preempted=[0, 0, 4])
+    apart = analyse(steps, LLAMA, H100, BF16).kv_read_bytes
+    assert analyse(steps, LLAMA, H100, BF16, block_tokens=16).kv_read_bytes.tolist() == apart.tolist()
+
+
 def test_what_the_cache_can_keep_need_not_come_from_memory() -> None:
     roomy = replace(H100, cache_bytes=20 * 10**9)
     result = analyse(decode_table([1], [10]), LLAMA, roomy, BF16)

@@ -44,6 +44,7 @@ def ring_terms(batch: Batch) -> dict[str, int]:
         if not steps.has(column):
             raise AssertionError(f"{column} is not known for every step")
         terms[term] = int(steps[column].sum())
+    terms["unprefilled"] += sum(int(event.detail.get("unprefilled_tokens", 0)) for event in batch.events)
     terms["rejected"] = int(steps["rejected_tokens"].sum() + steps["invalid_draft_tokens"].sum())
     terms["drafted"] = int(steps["drafted_tokens"].sum() + steps["invalid_draft_tokens"].sum())
     return terms

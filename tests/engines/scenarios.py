@@ -45,6 +45,8 @@ SYNC = {"asynchronous": False, "depth": 1}
 TINY = {"blocks": 160, "arrival": 0.8}
 PIPELINE = {"asynchronous": False, "depth": 2, "pipeline": 2}
 CHUNKED = {"budget": 96, "sequences": 64, "abort_every": 31, "longest_prompt": 200}
+DEEP = {"asynchronous": False, "depth": 4, "pipeline": 4}
+LONG_CHUNKS = {"requests": 12, "budget": 96, "chunk": 48, "sequences": 60, "longest_prompt": 900, "longest_output": 20}
 ALL = (
     Scenario("sync", **SYNC),
     Scenario("sync one-token prompts", **SYNC, longest_prompt=3, longest_output=6),
@@ -76,6 +78,9 @@ ALL = (
     Scenario("async steady 256, churn", requests=500, arrival=0.5, longest_output=300),
     Scenario("async heavy churn", requests=600, arrival=0.9, longest_output=60),
     Scenario("sync batch cap with a queue", **SYNC, sequences=8, requests=40),
+    Scenario("async depth 3, chunks in flight, aborts", depth=3, **LONG_CHUNKS, abort_every=3),
+    Scenario("sync pipeline depth 4, chunks in flight, aborts", **DEEP, **LONG_CHUNKS, abort_every=3),
+    Scenario("async drained, the last one aborted", requests=3, abort_every=2, longest_prompt=900, budget=256),
     Scenario("async prefix-cache reset while running", reset_at=30, requests=32),
     Scenario("async prefix-cache reset, spec 3", reset_at=30, requests=32, spec=3),
     Scenario("async prefix-cache reset, pipeline depth 4", reset_at=30, requests=32, depth=4, pipeline=4),

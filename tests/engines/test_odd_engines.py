@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,11 +19,8 @@ from rooflens.records import StepKind
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("hook")]
 SPINS = 300
-# Since vLLM says how many tokens a step samples, 0 for both, the hook refuses pooling models as if they were diffusion.
-REFUSED = "num_sampled_tokens_per_step" in inspect.getsource(Scheduler.__init__)
 
 
-@pytest.mark.xfail(REFUSED, reason="surface.instance_problems takes pooling for diffusion", strict=True)
 @pytest.mark.parametrize("scenario", POOLED, ids=lambda scenario: scenario.name)
 def test_a_pooling_model_samples_nothing_and_its_aborted_requests_are_discarded(
     scenario: Scenario, rings: Path

@@ -75,7 +75,7 @@ def _phase_row(phase: Phase) -> Sequence[str]:
         seconds_text(floor.serial_floor_s + floor.link_s) if floor else "",
         factor_text(floor.observed_s / floor.floor_s) if floor and floor.floor_s else "",
         f"{floor.mbu:.0%}" if floor else "",
-        f"{floor.mfu:.0%}" if floor else "",
+        ("?" if floor.mfu is None else f"{floor.mfu:.0%}") if floor else "",
         bound,
     )
 
