@@ -35,6 +35,7 @@ class RawSummary:
     step_p50_s: float | None
     step_p90_s: float | None
     step_max_s: float | None
+    state_damaged: bool = False
 
 
 def read_raw(path: Path) -> RawSummary:
@@ -47,6 +48,13 @@ def read_raw(path: Path) -> RawSummary:
         for start in range(first, state.sequence + 1, READ_SLOTS):
             end = min(start + READ_SLOTS - 1, state.sequence)
             count.add(file.read_raw(start, end), start)
+        damaged = not live and count.seen == 0 and first - 1 + count.lost > 0 and bool(found := file.scan())
+        if damaged:  # the steps are there, but not where the state says
+            count = _Count(file.header)
+            first = max(1, found[-1][0] - file.header.slot_count + 1)
+            for sequence, slot in found:
+                count.step(slot, sequence)
+            count.torn = found[-1][0] - first + 1 - len(found)
     finally:
         file.close()
     times_s = sorted(count.times_s)
@@ -66,6 +74,7 @@ def read_raw(path: Path) -> RawSummary:
         step_p50_s=_quantile(times_s, 0.5),
         step_p90_s=_quantile(times_s, 0.9),
         step_max_s=times_s[-1] if times_s else None,
+        state_damaged=damaged,
     )
 
 
@@ -83,7 +92,13 @@ class _Count:
         self.steps = self.events = self.torn = self.lost = self.query_tokens = self.generated_tokens = 0
         self.first_submit_ns = self.last_output_ns = 0
         self.times_s: list[float] = []
-        self._next = 0
+        self._next = 1
+        self._gap = False
+
+    @property
+    def seen(self) -> int:
+        """Whole slots."""
+        return self.steps + self.events
 
     def add(self, raw: bytes, first: int) -> None:
         """The slots from sequence ``first`` on."""
@@ -94,18 +109,20 @@ class _Count:
             elif self._value(slot, "sequence") != first + index:
                 self.lost += 1  # the writer has come round since
             else:
-                self._step(slot, first + index)
+                self.step(slot, first + index)
 
     def _value(self, slot: bytes, name: str) -> int:
         layout, at = self._places[name]
         return int(layout.unpack_from(slot, at)[0])
 
-    def _step(self, slot: bytes, sequence: int) -> None:
-        follows = sequence == self._next or self._next == 0 == sequence - 1
+    def step(self, slot: bytes, sequence: int) -> None:
+        """A whole slot, after all before it."""
+        self._gap |= sequence != self._next
         self._next = sequence + 1
         if self._value(slot, "frame") == EVENT:
             self.events += 1
             return
+        follows, self._gap = not self._gap, False
         submit_ns, output_ns = self._value(slot, "submit_ns"), self._value(slot, "output_ns")
         if follows:
             self.times_s.append(max(0, output_ns - max(submit_ns, self.last_output_ns)) / 1e9)

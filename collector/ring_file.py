@@ -86,10 +86,11 @@ class RingFile:
     def __init__(self, path: Path) -> None:
         """Open and check ``path``; RooflensError in one line if it is no ring that can be trusted and read."""
         self.path = path
+        self.state_damaged = False
         self._borrowed = False
         self._fd = self._open(path)
         try:
-            self.header = parse_header(os.pread(self._fd, INFO_OFFSET, 0), str(path))
+            self.header = parse_header(self._pread(INFO_OFFSET, 0), str(path))
             if os.fstat(self._fd).st_size < self.header.file_bytes:
                 raise RooflensError(f"{path} is truncated: the rest of the ring is missing")
         except BaseException:
@@ -132,13 +133,25 @@ class RingFile:
                 os.close(self._fd)
         self._fd = -1
 
+    def _pread(self, size: int, at: int) -> bytes:
+        try:
+            return os.pread(self._fd, size, at)
+        except OSError as error:
+            raise RooflensError(f"{self.path}: {os.strerror(error.errno or 0).lower()}") from None
+
+    def _read(self, size: int, at: int) -> bytes:
+        raw = self._pread(size, at)
+        if len(raw) != size:
+            raise RooflensError(f"{self.path} was cut short while it was read")
+        return raw
+
     def live(self) -> bool:
         """Whether the writer still holds the ring."""
         return is_live(self._fd)
 
     def state(self) -> RingState:
         """The writer's counts at this moment."""
-        raw = os.pread(self._fd, STATE.size + STATE_MORE.size, STATE_OFFSET)
+        raw = self._read(STATE.size + STATE_MORE.size, STATE_OFFSET)
         sequence, head = STATE.unpack_from(raw)
         if sequence > LAST_SEQUENCE:
             raise RooflensError(f"{self.path} has a damaged state: {sequence} steps cannot be")
@@ -153,7 +166,7 @@ class RingFile:
     def facts(self) -> dict[str, Any] | None:
         """The facts as they were written, with those that EngineInfo does not know; None as in info()."""
         for area in (self.state().info_area, 1 - self.state().info_area):
-            raw = os.pread(self._fd, INFO_BYTES, INFO_OFFSET + area * INFO_BYTES)
+            raw = self._read(INFO_BYTES, INFO_OFFSET + area * INFO_BYTES)
             size, check = INFO_HEAD.unpack_from(raw)
             text = raw[INFO_HEAD.size : INFO_HEAD.size + size]
             if size and crc32(text) == check:
@@ -165,7 +178,7 @@ class RingFile:
 
     def in_flight(self) -> list[InFlight]:
         """Stamped steps, newest first; the caller knows from the committed count which are still open."""
-        raw = os.pread(self._fd, STAMP.size * STAMPS, STAMP_OFFSET)
+        raw = self._read(STAMP.size * STAMPS, STAMP_OFFSET)
         stamps = [STAMP.unpack_from(raw, index * STAMP.size) for index in range(STAMPS)]
         seen = [InFlight(o, ns / 1e9, tokens, requests) for o, ns, requests, tokens in stamps if o]
         return sorted(seen, key=lambda stamp: -stamp.ordinal)
@@ -183,6 +196,11 @@ class RingFile:
         if not (good | newer).all():  # on some machines the count can be seen before the slot that it counts
             raw = self.read_raw(first, last)
             good, newer = self._whole(raw, first)
+        if not good.any() and (first > after + 1 or newer.any()) and not self.live():
+            scanned = self._scanned(after)
+            self.state_damaged = scanned is not None
+            if scanned is not None:
+                return scanned
         slots = np.frombuffer(raw, self.dtype)
         lost = first - after - 1 + int(newer.sum())
         torn = len(slots) - int(good.sum()) - int(newer.sum())
@@ -206,18 +224,38 @@ class RingFile:
         size, count, base = self.header.slot_bytes, self.header.slot_count, self.header.slots_offset
         start, end = (first - 1) % count, (last - 1) % count
         if start <= end:
-            raw = os.pread(self._fd, (end - start + 1) * size, base + start * size)
-        else:
-            raw = os.pread(self._fd, (count - start) * size, base + start * size)
-            raw += os.pread(self._fd, (end + 1) * size, base)
-        if len(raw) != (last - first + 1) * size:
-            raise RooflensError(f"{self.path} was cut short while it was read")
-        return raw
+            return self._read((end - start + 1) * size, base + start * size)
+        return self._read((count - start) * size, base + start * size) + self._read((end + 1) * size, base)
+
+    def scan(self) -> list[tuple[int, bytes]]:
+        """Every whole slot by the sequence that it states itself, in order: what is left where the state is damaged."""
+        size, count = self.header.slot_bytes, self.header.slot_count
+        kind, at = next((kind, at) for name, kind, at in self.header.slot_layout if name == "sequence")
+        found = []
+        for index, (slot,) in enumerate(
+            struct.iter_unpack(f"{size}s", self._read(size * count, self.header.slots_offset))
+        ):
+            sequence = int.from_bytes(slot[at : at + int(kind[1])], "little")
+            if crc32(slot[:-4]) == int.from_bytes(slot[-4:], "little") and sequence and (sequence - 1) % count == index:
+                found.append((sequence, slot))
+        return sorted(found)
+
+    def _scanned(self, after: int) -> Slots | None:
+        """The slots above ``after`` without regard to the state; None where no slot is whole."""
+        import numpy as np
+
+        found = [(sequence, slot) for sequence, slot in self.scan() if sequence > after]
+        if not found:
+            return None
+        last = found[-1][0]
+        first = max(after + 1, last - self.header.slot_count + 1)
+        slots = np.frombuffer(b"".join(slot for _, slot in found), self.dtype)
+        return Slots(slots, last, first - after - 1, last - first + 1 - len(found))
 
     def payload(self, offset: int, size: int) -> bytes | None:
         """The payload of a slot; None if it was overwritten or is torn."""
         arena = self.header.arena_bytes
         if not 4 < size <= arena or offset + arena < self.state().arena_head:
             return None
-        raw = os.pread(self._fd, size, self.header.arena_offset + offset % arena)
+        raw = self._read(size, self.header.arena_offset + offset % arena)
         return raw[:-4] if crc32(raw[:-4]) == int.from_bytes(raw[-4:], "little") else None

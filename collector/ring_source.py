@@ -15,17 +15,20 @@ from rooflens.collector.ring_file import RingFile
 from rooflens.collector.slot_columns import SlotColumns
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, StepKind, StepTable
-from rooflens.ring import EVENT, EXTRA_FIELDS, UNKNOWN
+from rooflens.ring import EVENT, EXTRA_FIELDS, JSON, UNKNOWN
 
 DEFAULT_BLOCK_TOKENS = 16
 MOST_BLOCK_TOKENS = 1 << 20  # no engine has larger blocks; a ring that says so is damaged
+UNREADABLE = "unreadable"  # the name of an event whose own name was overwritten or is torn
+STATE_DAMAGED = "state_damaged"  # the ring miscounts its steps: those here were found by their own numbers
 CLOCK_JUMP_S = 1.0  # wall clocks are slewed by less between two anchors; more is a step or a suspend
 _COPIED = (
     "sequence", "kind", "requests", "prefill_requests", "query_tokens", "prefill_tokens", "generated_tokens",
     "context_tokens", "deferred", "preempted", "graph_mode",
 )  # fmt: skip
 _MAYBE = ("kv_blocks_used", "kv_blocks_cached", "padded_tokens", "running", "waiting")
-_DEFERRED_UNKNOWN = 0xFFFF  # the largest value of its field, as UNKNOWN is of a u32
+# The largest value of a field: not known, or more than the field can say.
+_FULL = {"deferred": 0xFFFF, "prefill_requests": 0xFFFF, "preempted": UNKNOWN, "generated_tokens": UNKNOWN}
 _DURATIONS = {
     "schedule_s": "schedule_ns",
     "update_s": "update_ns",
@@ -51,6 +54,7 @@ class RingSource:
         self._after = after
         self._last_whole = after
         self._last_output_s: float | None = None
+        self._gap = after > 0  # the step before the next one was not seen
         self._decoder = LengthDecoder(_block_tokens(self.info))
         self._anchors: list[tuple[float, float]] = [
             (self.file.header.created_monotonic_ns / 1e9, self.file.header.created_unix_ns / 1e9)
@@ -76,20 +80,26 @@ class RingSource:
         cache: dict[int, Sections | None] = {}
         for at in np.flatnonzero(slots["sections"]).tolist():
             sections = cache[at] = self._sections(slots, at)
+            is_event = slots["frame"][at] == EVENT
+            if is_event and (sections is None or (slots["sections"][at] & JSON and sections.detail is None)):
+                events.append(RingEvent(int(slots["sequence"][at]), float(slots["output_ns"][at]) / 1e9, UNREADABLE))
             if sections is None:
                 continue
             if sections.anchor is not None:
                 jumps += self._anchor(int(slots["sequence"][at]), sections.anchor)
-            if sections.detail is not None and slots["frame"][at] == EVENT:
+            if sections.detail is not None and is_event:
                 detail = dict(sections.detail)
                 name = str(detail.pop("event", "unknown"))
                 if name == "info_changed":
                     self.info = self.file.info() or self.info
                 events.append(RingEvent(int(slots["sequence"][at]), float(slots["output_ns"][at]) / 1e9, name, detail))
         is_step = slots["frame"] != EVENT
+        if self.file.state_damaged and len(slots):
+            now_s = float(slots["output_ns"][-1]) / 1e9
+            events.append(RingEvent(int(slots["sequence"][-1]), now_s, STATE_DAMAGED))
         rows = np.flatnonzero(is_step)
         steps = slots.take(rows)
-        after_gap = self._after_gap(slots["sequence"], first)[rows] if len(rows) else np.empty(0, bool)
+        after_gap = self._after_gap(slots["sequence"], first, rows)
         places = dict(zip(np.searchsorted(rows, list(cache)).tolist(), cache.items(), strict=True)) if cache else {}
         by_row = {row: known for row, (at, known) in places.items() if is_step[at]}
         table = self._table(steps, after_gap, by_row, visit)
@@ -111,11 +121,15 @@ class RingSource:
             return []
         return [RingEvent(sequence, monotonic_s, "clock_jump", {"jump_s": round(offset - before, 6)})]
 
-    @staticmethod
-    def _after_gap(sequence: NDArray[Any], first: int) -> NDArray[np.bool_]:
-        previous = np.concatenate(([first - 1], sequence[:-1].astype(np.int64)))
-        gap: NDArray[np.bool_] = sequence.astype(np.int64) != previous + 1
-        return gap
+    def _after_gap(self, sequence: NDArray[Any], first: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the steps at ``rows`` have a gap anywhere between them and the step before, past events too."""
+        numbers = sequence.astype(np.int64)
+        gaps = np.cumsum(np.diff(numbers, prepend=first - 1) != 1) + int(self._gap)
+        seen = np.concatenate(([0], gaps[rows]))
+        if len(gaps):
+            self._gap = bool(gaps[-1] > seen[-1])
+        found: NDArray[np.bool_] = np.diff(seen) > 0
+        return found
 
     def _table(
         self,
@@ -129,7 +143,8 @@ class RingSource:
         for name in _MAYBE:
             known[name] = slots[name] != UNKNOWN
             columns[name] = slots[name].astype(np.int64)
-        known["deferred"] = slots["deferred"] != _DEFERRED_UNKNOWN
+        for name, full in _FULL.items():
+            known[name] = slots[name] != full
         for name, raw in _DURATIONS.items():
             known[name] = slots[raw] != UNKNOWN
             columns[name] = slots[raw] / 1e9

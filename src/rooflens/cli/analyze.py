@@ -33,6 +33,8 @@ EXIT_FAULT = 2
 THIS_CPU = "this-cpu"
 EMBEDDED = "rooflens-embedded"
 INSTALL_HINT = "for phases, lengths and the roofline: pip install 'rooflens[sidecar]'"
+UNREADABLE = "no step can be read: {:,} lost, {:,} torn"
+DAMAGED = "warning   the ring's state is damaged: its steps were found by their own numbers"
 NO_STEPS = "no step recorded yet: the engine has not run since it started, or died in its first step"
 
 
@@ -99,7 +101,10 @@ def _full_report(hardware_name: str | None) -> Report:
         if not len(recording.steps):
             facts = {"ring": str(path), "steps": 0, "ending": recording.ending, "pid": recording.pid}
             facts["start_unix_s"] = recording.start_unix_s
-            return facts, f"ring      {path}; {ending_text(recording)}\n{origin_text(recording)}\n{NO_STEPS}"
+            lost, torn = recording.lost_steps, recording.torn_steps
+            facts |= {"lost_steps": lost, "torn_steps": torn}
+            why = UNREADABLE.format(lost, torn) if lost or torn else NO_STEPS
+            return facts, f"ring      {path}; {ending_text(recording)}\n{origin_text(recording)}\n{why}"
         hardware = hardware_of(recording)
         summary, _, problem = lay_beside(recording, hardware)
         data = as_json(recording, summary, hardware, problem)
@@ -134,4 +139,6 @@ def _raw_text(path: Path, found: RawSummary) -> str:
     if found.step_p50_s is not None and found.step_p90_s is not None and found.step_max_s is not None:
         times = (found.step_p50_s, found.step_p90_s, found.step_max_s)
         lines.append("step      p50 {:.3f} ms, p90 {:.3f} ms, max {:.3f} ms".format(*(t * 1e3 for t in times)))
+    if found.state_damaged:
+        lines.append(DAMAGED)
     return "\n".join([*lines, INSTALL_HINT])
