@@ -10,6 +10,7 @@ import secrets
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from rooflens.ring_writer import RingWriter
 FOLDER_VARIABLE = "ROOFLENS_DIR"
 SUFFIX = ".ring"
 DEVICE_SUFFIX = ".device"  # a worker's ring of device times: no steps, so no verb takes it for an engine's
+DRAFT_S = 60.0  # to lay out a ring takes milliseconds; whoever is in another PID namespace has had time enough
 KEPT_DEAD_RINGS = 2  # of each rank and kind: the last crash and the one before it
 # Tried in turn until one fits: at 100 steps a second eleven minutes, three minutes, twenty seconds.
 SIZES: tuple[tuple[int, int], ...] = ((65536, 8 << 20), (16384, 2 << 20), (2048, 256 << 10))
@@ -138,8 +140,11 @@ def prune(folder: int, rank: int, suffix: str = SUFFIX, keep: int = KEPT_DEAD_RI
     Rings of engines that died are kept before those that ended in order, the newest first.
     """
     mine = re.compile(f"{re.escape(host_name())}-[0-9a-f]{{8}}-{rank}{re.escape(suffix)}")
+    draft = re.compile(rf"\.{mine.pattern}\.([1-9][0-9]{{0,8}})")
     dead: list[tuple[bool, float, str]] = []
     for name in os.listdir(folder):
+        if half := draft.fullmatch(name):
+            _prune_draft(folder, name, int(half[1]))
         if not mine.fullmatch(name):
             continue
         with contextlib.suppress(OSError):
@@ -150,6 +155,19 @@ def prune(folder: int, rank: int, suffix: str = SUFFIX, keep: int = KEPT_DEAD_RI
                     dead.append((ending, status.st_mtime, name))
     for _, _, name in sorted(dead, reverse=True)[keep:]:
         with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _prune_draft(folder: int, name: str, pid: int) -> None:
+    """Remove what a process left behind that was killed while it made its ring."""
+    with contextlib.suppress(OSError):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        mine = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not mine or time.time() - status.st_mtime < DRAFT_S:
+            return
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
             os.unlink(name, dir_fd=folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rooflens.ring_folder import (
     create_ring,
     default_folder,
     demo_folder,
+    host_name,
     list_rings,
     open_folder,
     prune,
@@ -76,3 +78,19 @@ def test_a_demo_has_a_folder_of_its_own(folder: Path, monkeypatch: pytest.Monkey
     folder.chmod(0o777)
     with pytest.raises(RooflensError, match="written by other users"):
         demo_folder()
+
+
+def test_what_a_killed_process_left_of_a_ring_is_removed(folder: Path) -> None:
+    """Only where the process is gone and has been for a minute: another PID namespace may still be at work."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    base = f".{host_name()}-0123abcd-0.ring"
+    names = {"old": f"{base}.{gone.pid}", "young": f"{base.replace('abcd', 'abce')}.{gone.pid}"}
+    names |= {"alive": f"{base}.{os.getpid()}", "other rank": f".{host_name()}-0123abcd-1.ring.{gone.pid}"}
+    for name in names.values():
+        (folder / name).touch()
+        if name != names["young"]:
+            os.utime(folder / name, (1, 1))
+    writer, path = create_ring(folder, 0, ((16, 4096),))
+    assert {p.name for p in folder.iterdir()} == {path.name, names["young"], names["alive"], names["other rank"]}
+    writer.close()
