@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from rooflens import __version__
+from rooflens.cli.output import printable
 from rooflens.records import RooflensError
 
 EXIT_FAULT = 2
@@ -61,18 +63,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; a fault is one line on stderr and the code 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run(words)
-        sys.stdout.flush()
+        if sys.stdout is None:
+            raise RooflensError("standard output is closed: there is nowhere to write to")
+        try:
+            return _run(words)
+        finally:
+            sys.stdout.flush()
     except RooflensError as error:
-        print(f"rooflens: {' '.join(str(error).split())}", file=sys.stderr)
+        _complain(str(error))
         return EXIT_FAULT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Python would complain again when it flushes at exit; the reader of the pipe is gone, nobody listens.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader of the pipe is gone, nobody listens
         return EXIT_BROKEN_PIPE
-    return code
+    except OSError as error:
+        _drop_output()
+        why = os.strerror(error.errno).lower() if error.errno else str(error)
+        _complain(f"{error.filename}: {why}" if error.filename else f"cannot read or write: {why}")
+        return EXIT_FAULT
+
+
+def _complain(message: str) -> None:
+    with contextlib.suppress(OSError):  # standard error may be full or closed as well
+        print(f"rooflens: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
+
+
+def _drop_output() -> None:
+    """Let what is still to be written vanish: Python would complain again when it flushes at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> int:

@@ -13,7 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflens.cli.find_rings import not_recorded, rings_at
+from rooflens.cli.output import json_text, printable
 from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.records import RooflensError
 
@@ -63,15 +64,15 @@ def run(args: argparse.Namespace) -> int:
         except RooflensError as error:
             if len(paths) == 1:
                 raise
-            print(f"rooflens: {error}", file=sys.stderr)
+            print(printable(f"rooflens: {error}"), file=sys.stderr)
             code = EXIT_FAULT
             continue
         if not args.json:
-            print(("\n" if objects else "") + text)
+            print(printable(("\n" if objects else "") + text))
         objects.append(data)
     if args.json:
-        print(json.dumps(objects, allow_nan=False))
-    if all(Path(place).is_dir() for place in args.rings) and (hint := not_recorded(paths)):
+        print(json_text(objects))
+    if all(os.path.isdir(place) for place in args.rings) and (hint := not_recorded(paths)):
         print(f"rooflens: none of these rings is live: {hint}", file=sys.stderr)
     return code
 

@@ -14,12 +14,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from importlib.util import find_spec
 from typing import Any
 
 from rooflens.cli.embedded import Order, available_memory_bytes, best_threads, carry_out, use_threads
+from rooflens.cli.output import json_text, printable
 from rooflens.records import RooflensError
 from rooflens.ring_folder import demo_folder
 
@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
     summary, _, problem = lay_beside(recording, hardware)
     if args.json:
         extra = {"threads": threads, "weight_bytes": outcome.weight_bytes, "why_smaller": outcome.why_smaller}
-        print(json.dumps(as_json(recording, summary, hardware, problem) | extra, allow_nan=False))
+        print(json_text(as_json(recording, summary, hardware, problem) | extra))
         return 0
-    print(text(recording, summary, hardware, problem))
+    print(printable(text(recording, summary, hardware, problem)))
     print(
         f"model     {outcome.weight_bytes / 1e6:,.0f} MB of weights read in every step, last-level cache "
         f"{cache_bytes / 1e6:,.0f} MB, {threads} of {len(usable_cores())} cores"

@@ -33,7 +33,7 @@ def rings_at(places: Sequence[str], root: Path = Path("/")) -> list[Path]:
         path = Path(place)
         if path.suffix == DEVICE_SUFFIX:
             raise RooflensError(f"{path} holds a worker's device times, no steps: name the engine's {SUFFIX} file")
-        if not path.is_dir():
+        if not os.path.isdir(path):  # Path.is_dir raises for a name that is too long
             found.append(path)
             continue
         rings = list_rings(path)

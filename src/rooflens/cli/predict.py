@@ -15,7 +15,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -33,6 +32,7 @@ from rooflens.analyzer.predict import (
     ridge_announced_flop_per_byte,
     ridge_flop_per_byte,
 )
+from rooflens.cli.output import json_text
 from rooflens.cli.predict_text import Answer, Row, hardware_rows, misfit, notes, rows, sentence
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -193,7 +193,7 @@ def _hardware_json(hardware: HardwareSpec, weights: str) -> dict[str, Any]:
 
 def _print(args: argparse.Namespace, data: dict[str, Any], rows: list[Row], first: str = "", last: str = "") -> None:
     if args.json:
-        print(json.dumps(data, allow_nan=False))
+        print(json_text(data))
         return
     table = [row for row in rows if row[0] != "note"]
     widths = [max(len(row[column]) for row in table) for column in (0, 1)]
