@@ -257,5 +257,5 @@ class RingFile:
         arena = self.header.arena_bytes
         if not 4 < size <= arena or offset + arena < self.state().arena_head:
             return None
-        raw = self._read(size, self.header.arena_offset + offset % arena)
-        return raw[:-4] if crc32(raw[:-4]) == int.from_bytes(raw[-4:], "little") else None
+        raw = self._pread(size, self.header.arena_offset + offset % arena)
+        return raw[:-4] if len(raw) == size and crc32(raw[:-4]) == int.from_bytes(raw[-4:], "little") else None

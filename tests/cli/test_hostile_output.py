@@ -65,7 +65,7 @@ def test_a_damaged_state_is_said(ring: tuple[RingWriter, Path], capsys: pytest.C
     assert main(["analyze", str(ring[1])]) == 0
     told = capsys.readouterr().out
     assert "3 steps" in told
-    assert "state_damaged" in told
+    assert "warning   the ring's state is damaged" in told
 
 
 def test_steps_that_cannot_be_read_are_not_steps_not_made(

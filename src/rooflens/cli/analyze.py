@@ -84,6 +84,7 @@ def _full_report(hardware_name: str | None) -> Report:
     """Phases, lengths and floors; the hardware is found, or measured, once for all rings."""
     from rooflens.analyzer.hardware import find_hardware
     from rooflens.cli.report import as_json, ending_text, origin_text, text
+    from rooflens.collector.ring_source import STATE_DAMAGED
     from rooflens.pipeline import ENDED, lay_beside, read_ring
 
     measured: list[HardwareSpec] = []
@@ -109,7 +110,8 @@ def _full_report(hardware_name: str | None) -> Report:
         hardware = hardware_of(recording)
         summary, _, problem = lay_beside(recording, hardware)
         data = as_json(recording, summary, hardware, problem)
-        return data, text(recording, summary, hardware, problem)
+        told = text(recording, summary, hardware, problem)
+        return data, f"{told}\n{DAMAGED}" if STATE_DAMAGED in summary.events else told
 
     return report
 
