@@ -28,6 +28,7 @@ class Capture:
         self.queue = WaitingQueue(scheduler)
         self.pooling = getattr(scheduler.vllm_config.model_config, "runner_type", "") == "pooling"
         self.connected = getattr(scheduler, "connector", None) is not None
+        self.first_come = str(getattr(scheduler.vllm_config.scheduler_config, "policy", "fcfs")).endswith("fcfs")
         self.requests = Requests(scheduler, calm=not (self.pooling or self.connected))
         self.pending = self.requests.pending
         self.off = False

@@ -75,7 +75,8 @@ def instance_problems(scheduler: Any) -> list[str]:
     pool = getattr(getattr(scheduler, "kv_cache_manager", None), "block_pool", None)
     if pool is None or not hasattr(pool, "get_num_free_blocks"):
         problems.append("kv_cache_manager.block_pool.get_num_free_blocks()")
-    pooling = getattr(scheduler.vllm_config.model_config, "runner_type", "") == "pooling"
+    model = getattr(getattr(scheduler, "vllm_config", None), "model_config", None)
+    pooling = getattr(model, "runner_type", "") == "pooling"
     if getattr(scheduler, "num_sampled_tokens_per_step", 1) != 1 and not pooling:
         # Rows then hold drafts alone, and the lengths would be wrong.
         problems.append("token sampled in every step (a diffusion model)")

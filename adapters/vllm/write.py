@@ -49,7 +49,9 @@ def write_full(capture: Capture, step: Pending, result: Any, outputs: Any, start
     payload = Payload()
     base = capture.streams.base_for(stream.ids)
     gone = capture.requests.gone(step.output.num_scheduled_tokens)
-    frame, distance, doubted = _lengths(payload, gone, stream, base, context, started_ns)
+    # With priorities, or where somebody left and came back, the order itself may have changed: compare it all.
+    orderly = capture.first_come and not step.preempted and not any(row.resumed for row in step.rows)
+    frame, distance, doubted = _lengths(payload, gone if orderly else None, stream, base, context, started_ns)
     if prefill:
         payload.prefill(prefill, [stream.queries[row] for row in prefill])
     if stream.drafts:
@@ -160,13 +162,17 @@ def _verify(capture: Capture, step: Pending, result: Any, stream: Stream) -> Non
 
 
 def _lengths(
-    payload: Payload, gone: list[str], stream: Stream, base: Stream | None, context: int, now_ns: int
+    payload: Payload, gone: list[str] | None, stream: Stream, base: Stream | None, context: int, now_ns: int
 ) -> tuple[int, int, bool]:
-    """Write the contexts; returns (frame, distance to the base, whether the base's contexts proved wrong)."""
+    """Write the contexts; returns (frame, distance to the base, whether the base's contexts proved wrong).
+
+    ``gone`` are those known to have left, None if that is not all that may have happened.
+    """
     doubted = False
     distance = stream.number - base.number if base else 0
     if base is not None and distance <= FARTHEST_BASE and not base.key_due(now_ns):
-        found = known_removals(base.ids, stream.ids, gone) or removals(base.ids, stream.ids)
+        found = None if gone is None else known_removals(base.ids, stream.ids, gone)
+        found = found or removals(base.ids, stream.ids)
         if found is not None:
             removed, survivors = found
             expected = base.next_context
