@@ -87,7 +87,8 @@ class Requests:
         self._scheduler = scheduler
         self._may_be_calm = self.calm = calm
         self.prefilling: dict[str, Prefill] = {}
-        self.preempted: dict[str, int] = {}
+        # For each preempted request: computed when it was preempted (less what is rejected later), and ever before.
+        self.preempted: dict[str, tuple[int, int]] = {}
         self.sessions: dict[str, int] = {}
         self.special: dict[str, list[int]] = {}
         self.pending: deque[Pending] = deque()
@@ -118,7 +119,7 @@ class Requests:
         """Before the scheduler preempts: what was computed will be computed again."""
         name = request.request_id
         state = self.prefilling.pop(name, None)
-        self.preempted[name] = max(request.num_computed_tokens, state.high if state else 0)
+        self.preempted[name] = (request.num_computed_tokens, state.high if state else 0)
         self.preempted_now += 1
         self.busy = True
         self.left.append(name)
@@ -145,7 +146,7 @@ class Requests:
             computed = (state.computed if state else request.num_computed_tokens) - lost
             rows = (row for step in self._in_flight(name) for row in step.rows or () if row.request == name)
             again = (row.context + row.recomputed for row in rows if row.recomputed)
-            done = max(computed, state.high if state else 0, high or 0, *again)
+            done = max(computed, state.high if state else 0, *(high or (0,)), *again)
             self.unprefilled_tokens += max(0, request.num_prompt_tokens - done)
 
     def on_park(self, request: Any) -> None:
@@ -210,7 +211,7 @@ class Requests:
         return count
 
     def _admit(self, name: str, computed: int, known: int) -> None:
-        self.prefilling[name] = Prefill(computed, known, min(known, self.preempted.pop(name, 0)))
+        self.prefilling[name] = Prefill(computed, known, min(known, max(self.preempted.pop(name, (0,)))))
 
     def _resynchronise(self, computed: Mapping[str, int]) -> None:
         for name, state in list(self.prefilling.items()):

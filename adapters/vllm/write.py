@@ -150,9 +150,9 @@ def _verify(capture: Capture, step: Pending, result: Any, stream: Stream) -> Non
         rejected = drafted + 1 - tokens
         by_row[row] = rejected
         if name in step.stale:
-            high = capture.requests.preempted.get(name)
-            if high is not None:
-                capture.requests.preempted[name] = high - rejected
+            if name in capture.requests.preempted:
+                computed, before = capture.requests.preempted[name]
+                capture.requests.preempted[name] = (computed - rejected, before)
             continue
         for later in capture.requests.pending:
             if name in later.output.num_scheduled_tokens:
