@@ -102,6 +102,7 @@ def running(
     ]  # fmt: skip
     given = {
         "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "ROOFLENS_DIR": str(rings), "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "INFO",
         "DO_NOT_TRACK": "1", "VLLM_HOST_IP": "127.0.0.1", "VLLM_LOOPBACK_IP": "127.0.0.1", "OMP_NUM_THREADS": "2",
     }  # fmt: skip
     env = {**os.environ, **given, **(environment or {})}

@@ -35,7 +35,8 @@ def run(folder: Path, **environment: str) -> Seen:
     env = {
         **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HOST_IP": "127.0.0.1", "OMP_NUM_THREADS": "2",
-        "VLLM_LOOPBACK_IP": "127.0.0.1", "ROOFLENS_DIR": str(rings), **environment,
+        "VLLM_LOOPBACK_IP": "127.0.0.1", "ROOFLENS_DIR": str(rings), "VLLM_LOGGING_LEVEL": "INFO",
+        **environment,
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(LOOP), str(folder / "model")], env=env, capture_output=True, text=True, timeout=300
