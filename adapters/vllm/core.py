@@ -18,15 +18,21 @@ def timed(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(self, *args, **kwargs)
         finally:
-            if captures:
-                ended_ns = time.monotonic_ns()
-                pending = captures[-1].requests.pending
-                if pending:
-                    step = pending[-1]
-                    step.executor_ns += ended_ns - started_ns
-                    step.last_return_ns = ended_ns
+            _add_call(started_ns, time.monotonic_ns())
 
     return wrapper
+
+
+def _add_call(started_ns: int, ended_ns: int) -> None:
+    if not captures:
+        return
+    try:
+        pending = captures[-1].pending
+        if pending:
+            pending[-1].executor_ns += ended_ns - started_ns
+            pending[-1].last_return_ns = ended_ns
+    except Exception:
+        failed(captures[-1], "the executor's call")
 
 
 def _dummy(original: Callable[..., Any]) -> Callable[..., Any]:
