@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rooflens.findings import Finding
+from rooflens.live_records import Derived, Progress, Snapshot
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
 
@@ -14,6 +16,8 @@ class Batch:
     """What one read of a source brought: new steps, events, and what was lost on the way.
 
     ``lost_steps`` were overwritten before they could be read, ``torn_steps`` failed their check sum.
+    ``derived`` are values of these steps that were computed and not read; ``complaints`` are what was wrong with
+    what was read, in words; ``progress`` is whether the engine moves, None where the source cannot tell.
     """
 
     info: EngineInfo | None
@@ -21,6 +25,9 @@ class Batch:
     events: tuple[RingEvent, ...] = ()
     lost_steps: int = 0
     torn_steps: int = 0
+    derived: tuple[Derived, ...] = ()
+    complaints: tuple[str, ...] = ()
+    progress: Progress | None = None
 
 
 class Source(Protocol):
@@ -40,16 +47,16 @@ class Probe(Protocol):
 
 
 class Rule(Protocol):
-    """One finding's judgement over windows."""
+    """One finding's judgement over what is known of an engine; the case is analyzer.rules.case.Case."""
 
-    def __call__(self, windows: Sequence[Any]) -> Sequence[Any]:
-        """Findings, each firing, cleared or cannot_tell."""
+    def __call__(self, case: Any) -> Finding:
+        """The finding: firing, cleared (nothing is wrong) or cannot_tell."""
         ...
 
 
 class Exporter(Protocol):
     """Anything that publishes a snapshot."""
 
-    def export(self, snapshot: Any) -> None:
+    def export(self, snapshot: Snapshot) -> None:
         """Publish; raises only for a fault of its own configuration."""
         ...

@@ -1,0 +1,243 @@
+"""The vocabulary of watching live: windows, their figures, what a sidecar publishes; frozen, SI, None for not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.records import EngineInfo, RingEvent, StepTable
+
+if TYPE_CHECKING:
+    from rooflens.catalogue import Metric
+    from rooflens.findings import Finding
+
+
+class SourceKind(StrEnum):
+    """Where an engine's steps come from: RING is exact, METRICS is the engine's own /metrics page."""
+
+    RING = "ring"
+    METRICS = "metrics"
+
+
+class State(StrEnum):
+    """How an engine is doing, as far as its source tells.
+
+    LIVE: its ring is held, or its page answers. ENDED: closed in order. DIED: gone without a word.
+    UNREACHABLE: its page does not answer now. STANDBY: its page is left aside because its ring is read.
+    """
+
+    LIVE = "live"
+    ENDED = "ended"
+    DIED = "died"
+    UNREACHABLE = "unreachable"
+    STANDBY = "standby"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A value that was computed from others and not read: with its bounds and, in words, how it was computed.
+
+    ``unit`` is an SI unit, "1" for a ratio, "" for a count; ``low`` and ``high`` are hard bounds where the
+    derivation says so, else None.
+    """
+
+    name: str
+    value: float
+    unit: str
+    derivation: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Whether an engine moves, at one moment; ages in seconds.
+
+    ``open_age_s``, ``open_tokens`` and ``open_requests`` describe the oldest step that was handed to the executor
+    and has not come back; None where none is open, or the source cannot see it. ``still_s`` is how long requests
+    have been running or waiting while nothing was counted: None where the source cannot tell, 0 where it moves.
+    ``asleep`` is whether the engine was put to sleep or paused and has not woken.
+    """
+
+    state: State
+    open_age_s: float | None = None
+    open_tokens: int | None = None
+    open_requests: int | None = None
+    still_s: float | None = None
+    asleep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of one engine's steps, at least as long as WindowSettings say, with the bounds beside them.
+
+    ``analysis`` has one row for each row of ``steps``; None, with ``problem`` saying why in one line, where there
+    are no bounds. ``complaints`` are what the source found wrong with what it read in this stretch, in words
+    (a counter that went down, a series given twice). ``whole`` is False for a window that was cut short: the
+    engine ended, or made too few steps.
+    """
+
+    info: EngineInfo | None
+    source: SourceKind
+    start_unix_s: float
+    end_unix_s: float
+    start_monotonic_s: float
+    end_monotonic_s: float
+    steps: StepTable
+    analysis: StepAnalysis | None
+    problem: str | None = None
+    events: tuple[RingEvent, ...] = ()
+    lost_steps: int = 0
+    torn_steps: int = 0
+    derived: tuple[Derived, ...] = ()
+    complaints: tuple[str, ...] = ()
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """The steps of one kind in a window; sums over the steps unless a name says mean or a percentile.
+
+    ``steps`` counts engine steps (a row read from a metrics page stands for several); ``floor_s`` and
+    ``compared_s`` (observed time of the same steps) are None where nothing could be compared.
+    """
+
+    steps: int
+    observed_s: float
+    step_p50_s: float | None
+    step_p99_s: float | None
+    step_max_s: float | None
+    batch_mean: float | None
+    query_tokens: int
+    context_tokens_mean: float | None
+    floor_s: float | None = None
+    compared_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFigures:
+    """What a window amounts to; all that a view needs of it and most of what a rule needs.
+
+    ``span_s`` is wall time from first to last, ``busy_s`` the observed time of its steps, ``between_s`` the time
+    between steps while requests were there, ``idle_s`` without any (None: the engine does not tell its queue).
+    ``kinds`` is by StepKind name in lower case. Ratios are 0 to 1: ``mbu`` and ``mfu`` over the compared steps,
+    ``kv_used_mean`` and ``kv_used_max`` of the pool. ``waiting_share`` is the part of the steps after which
+    requests waited for capacity. ``bound_s`` splits the compared floor by what set it (memory, compute, link).
+    """
+
+    start_unix_s: float
+    end_unix_s: float
+    steps: int
+    span_s: float
+    busy_s: float
+    between_s: float
+    idle_s: float | None
+    kinds: Mapping[str, KindFigures] = field(default_factory=dict)
+    generated_tokens: int | None = None
+    prefill_tokens: int | None = None
+    recomputed_tokens: int | None = None
+    preempted: int | None = None
+    batch_mean: float | None = None
+    batch_max: int | None = None
+    running_mean: float | None = None
+    running_max: float | None = None
+    waiting_mean: float | None = None
+    waiting_share: float | None = None
+    deferred_mean: float | None = None
+    oldest_wait_max_s: float | None = None
+    kv_used_mean: float | None = None
+    kv_used_max: float | None = None
+    context_tokens_mean: float | None = None
+    floor_s: float | None = None
+    compared_s: float | None = None
+    mbu: float | None = None
+    mfu: float | None = None
+    bound_s: Mapping[str, float] = field(default_factory=dict)
+    weight_bytes: float | None = None
+    kv_bytes: float | None = None
+    flops: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValue:
+    """``counts`` of each bucket of the metric, not cumulative, the last one above every bound; ``total`` is the sum."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series at one moment: ``labels`` are the values of ``metric.labels`` in their order.
+
+    ``created_unix_s`` is when a counter or histogram began at zero; None for the other kinds.
+    """
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float | HistogramValue
+    created_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHealth:
+    """How one source is doing: ``name`` is a ring's file name or a page's address, without credentials or paths.
+
+    ``problem`` is one line, None while it is well. ``last_read_unix_s`` is the last read that brought something.
+    """
+
+    name: str
+    kind: SourceKind
+    state: State
+    engines: int = 0
+    last_read_unix_s: float | None = None
+    read_s: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """One engine as a view sees it; ``engine`` is its label, unique together with ``model_name``.
+
+    ``windows`` are the figures of the last windows, oldest first, at most six. ``findings`` are those that fire,
+    those cleared within the last windows, and the rules' cannot_tell, in that order. ``recent`` are its last
+    steps, at most 512, with ``recent_analysis`` row by row beside them where there are bounds.
+    """
+
+    model_name: str
+    engine: str
+    source: SourceKind
+    state: State
+    info: EngineInfo | None
+    hardware: HardwareSpec | None
+    first_seen_unix_s: float
+    last_step_unix_s: float | None
+    windows: tuple[WindowFigures, ...]
+    findings: tuple[Finding, ...]
+    recent: StepTable
+    recent_analysis: StepAnalysis | None
+    problem: str | None = None
+    progress: Progress | None = None
+    derived: tuple[Derived, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that an exporter or a view may see, published by one assignment; ``number`` counts up from 1.
+
+    ``loop_s`` is what the last turn of the loop cost. ``problems`` are what hinders the sidecar as a whole,
+    one line each with the next step.
+    """
+
+    number: int
+    created_unix_s: float
+    started_unix_s: float
+    loop_s: float
+    version: str
+    engines: tuple[EngineView, ...] = ()
+    sources: tuple[SourceHealth, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    problems: tuple[str, ...] = ()
