@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -91,8 +91,24 @@ def _live(ring: Path) -> bool:
 
 def running_engine(root: Path, looked_in: Collection[Path]) -> str | None:
     """Why a vLLM that runs now records nothing in these folders, the surest cause first; None where none runs."""
-    engines = list(_engines(root))
-    for pid, environment in engines:
+    engines = engine_processes(root)
+    if (told_not_to := told_not_to_record(engines)) is not None:
+        return told_not_to
+    for pid, environment in engines.items():
+        if environment and (where := default_folder(environment)) not in looked_in:
+            return f"vLLM (process {pid}) writes to {where}: name that folder"
+    for pid in engines:
+        return (
+            f"vLLM (process {pid}) runs but records nothing here: install rooflens into its environment and restart "
+            f"it with VLLM_PLUGINS unset or naming rooflens, {DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is "
+            f"here; once it records, its log says '{LOG_LINE}'"
+        )
+    return None
+
+
+def told_not_to_record(engines: Mapping[int, Mapping[str, str]]) -> str | None:
+    """Which of these processes was started so that the hook does nothing, and the remedy; None where none was."""
+    for pid, environment in engines.items():
         if excluded(environment):
             named = environment["VLLM_PLUGINS"][:80]
             return (
@@ -101,15 +117,6 @@ def running_engine(root: Path, looked_in: Collection[Path]) -> str | None:
             )
         if disabled(environment):
             return f"vLLM (process {pid}) was started with {DISABLE_VARIABLE} set: unset it and restart"
-    for pid, environment in engines:
-        if environment and (where := default_folder(environment)) not in looked_in:
-            return f"vLLM (process {pid}) writes to {where}: name that folder"
-    for pid, _ in engines:
-        return (
-            f"vLLM (process {pid}) runs but records nothing here: install rooflens into its environment and restart "
-            f"it with VLLM_PLUGINS unset or naming rooflens, {DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is "
-            f"here; once it records, its log says '{LOG_LINE}'"
-        )
     return None
 
 
@@ -124,16 +131,15 @@ def _is_vllm(words: Sequence[bytes]) -> bool:
     return b"vllm" in programs or module or any(SERVER_FILES.search(word) for word in words[:4])
 
 
-def _engines(root: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def engine_processes(root: Path) -> dict[int, dict[str, str]]:
     """Running processes of vLLM by pid, each with the environment that it or a parent was started with.
 
     The title that vLLM gives a process is written over its command line and its environment (setproctitle), so an
     engine core shows neither; it inherited both from the server above it. The environment is empty where none of
     them may be read.
     """
-    for folder in sorted((root / "proc").glob("[0-9]*"), key=lambda path: int(path.name)):
-        if _shows_vllm(folder):
-            yield int(folder.name), _environment(folder)
+    folders = sorted((root / "proc").glob("[0-9]*"), key=lambda path: int(path.name))
+    return {int(folder.name): _environment(folder) for folder in folders if _shows_vllm(folder)}
 
 
 def _shows_vllm(process: Path) -> bool:

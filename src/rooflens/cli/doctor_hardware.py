@@ -1,0 +1,150 @@
+"""What `rooflens doctor` says of the machine: its devices, their clocks, and the processors that an engine may use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.cli.doctor_checks import Check, Machine, Standing
+from rooflens.records import RooflensError
+
+# Bits of NVML's clock event reasons that slow a busy device down, with what each says of the machine.
+SLOWED = {
+    0x4: "its power limit",
+    0x8: "a hardware slowdown",
+    0x20: "its temperature (software)",
+    0x40: "its temperature (hardware)",
+    0x80: "the power brake of its supply",
+}
+
+
+def check_devices(machine: Machine) -> Iterator[Check]:
+    """Which devices there are, and the id of each that the roofline needs."""
+    names, how = _device_names(machine.root)
+    if not names:
+        yield Check("devices", Standing.NOTE, how, "for an engine on this CPU: --hardware this-cpu")
+    for name in dict.fromkeys(names):
+        count = f"{names.count(name)} x " if names.count(name) > 1 else ""
+        try:
+            spec = find_hardware(name)
+        except RooflensError:
+            yield Check("devices", Standing.MISSING, f"{count}{name}: its roof is not known",
+                        "describe it in a TOML file and give --hardware FILE.toml")  # fmt: skip
+        else:
+            yield Check("devices", Standing.OK, f"{count}{name}: --hardware {spec.id}")
+
+
+def _device_names(root: Path) -> tuple[list[str], str]:
+    """The product names of the NVIDIA devices here, else why there are none."""
+    try:
+        return [str(name) for name in _with_nvml(lambda nvml, handle: nvml.nvmlDeviceGetName(handle))], ""
+    except ImportError:
+        why = "no NVIDIA driver"
+    except Exception as error:  # whatever the driver says, a doctor goes on
+        why = f"no NVIDIA driver ({error})"
+    found = []
+    for file in sorted((root / "proc" / "driver" / "nvidia" / "gpus").glob("*/information")):
+        with suppress(OSError):
+            found += re.findall(r"^Model:\s*(.+?)\s*$", file.read_text(errors="replace"), re.MULTILINE)
+    return found, f"{why}: this machine has its CPU only"
+
+
+def _with_nvml(read: Callable[[Any, Any], Any]) -> list[Any]:
+    """What ``read`` says of each device; ImportError without the binding, NVMLError without a driver."""
+    import pynvml  # type: ignore[import-not-found,unused-ignore]
+
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [read(pynvml, handle) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def check_clocks(machine: Machine) -> Iterator[Check]:
+    """Whether a device is held below its highest clock; the floor is that of the highest."""
+    del machine
+    try:
+        found = _with_nvml(_clocks)
+    except Exception:  # check_devices has said why
+        return
+    for index, (now_mhz, most_mhz, reasons) in enumerate(found):
+        told = f"device {index} at {now_mhz:,} of {most_mhz:,} MHz"
+        slowed = [why for bit, why in SLOWED.items() if reasons & bit]
+        if slowed:
+            yield Check("clocks", Standing.NOTE, f"{told}, held down by {' and '.join(slowed)}",
+                        "the floor is that of the highest clock: look at nvidia-smi -q -d CLOCK,POWER,TEMPERATURE")  # fmt: skip  # noqa: E501
+        else:
+            yield Check("clocks", Standing.OK, told)
+
+
+def _clocks(nvml: Any, handle: Any) -> tuple[int, int, int]:
+    """SM clock now and at most in MHz, and the reasons why it is lower, 0 where the device does not say."""
+    reasons = 0
+    with suppress(nvml.NVMLError):
+        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    now_mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+    return now_mhz, nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM), reasons
+
+
+def check_processors(machine: Machine) -> Iterator[Check]:
+    """Whether a control group gives an engine fewer processors than it has processes that never sleep."""
+    for pid, quota in _quotas(machine).items():
+        needed = sum(1 for other in machine.processes if _group(machine.root, other) == _group(machine.root, pid)) + 1
+        if quota < needed:
+            yield Check("processors", Standing.NOTE,
+                        f"vLLM (process {pid}) may use {quota:g} processors and has {needed - 1} processes",
+                        f"raise the CPU limit of its container to {needed} or more, or drop it: steps wait for it")  # fmt: skip  # noqa: E501
+
+
+def _quotas(machine: Machine) -> dict[int, float]:
+    """One process of each control group that limits processors, with the limit."""
+    found: dict[str, tuple[int, float]] = {}
+    for pid in machine.processes:
+        group = _group(machine.root, pid)
+        if group is not None and group not in found and (quota := _quota(machine.root, group)) is not None:
+            found[group] = (pid, quota)
+    return dict(found.values())
+
+
+def _group(root: Path, pid: int) -> str | None:
+    """The control group of a process that limits processors: that of version 2, else the cpu controller's."""
+    with suppress(OSError):
+        lines = (root / "proc" / str(pid) / "cgroup").read_text(errors="replace").splitlines()
+        for wanted in ("", "cpu"):
+            for _, names, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+                if wanted in names.split(","):
+                    return path.strip("/")
+    return None
+
+
+def _quota(root: Path, group: str) -> float | None:
+    """Processors that a control group may use, its parents included; None without a limit.
+
+    In a container the group's path may be that of the host, while what is mounted begins at the group itself.
+    """
+    fewest: float | None = None
+    parts = group.split("/") if group else []
+    places = ["/".join(parts[:depth]) for depth in range(len(parts), -1, -1)]
+    for base in (root / "sys" / "fs" / "cgroup", root / "sys" / "fs" / "cgroup" / "cpu"):
+        for place in places:
+            words = _words(base / place / "cpu.max") or [
+                *_words(base / place / "cpu.cfs_quota_us"), *_words(base / place / "cpu.cfs_period_us")
+            ]  # fmt: skip
+            if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+                quota = int(words[0]) / int(words[1])
+                fewest = quota if fewest is None else min(fewest, quota)
+    return fewest
+
+
+def _words(file: Path) -> list[str]:
+    with suppress(OSError):
+        return file.read_text(errors="replace").split()
+    return []
+
+
+HARDWARE_CHECKS: tuple[Callable[[Machine], Iterator[Check]], ...] = (check_devices, check_clocks, check_processors)
