@@ -27,8 +27,13 @@ def _column(name: str) -> Feature:
 
 def _passes(table: StepTable) -> Column:
     """Forward passes of a row: a window row stands for several, a step without a token for none."""
+    return np.where(table["query_tokens"] > 0, _steps(table), 0.0)
+
+
+def _steps(table: StepTable) -> Column:
+    """How many engine steps each row stands for."""
     steps = table["resolution_steps"] if table.has("resolution_steps") else np.ones(len(table))
-    return np.where(table["query_tokens"] > 0, steps, 0.0).astype(np.float64)
+    return steps.astype(np.float64)
 
 
 def _head_passes(table: StepTable) -> Column:
@@ -76,15 +81,19 @@ def _unique_share(table: StepTable, context_tokens: NDArray[np.float64], block_t
     """What part of the contexts the blocks held can store at most, for each step; 1 where nothing is shared.
 
     The blocks are counted after the step, when what ended in it, or was preempted for the next, is free already:
-    such a step takes the share of the step before.
+    such a step takes the share of the step before. A row of several steps has their mean of blocks beside their sum
+    of contexts; what ended in one of them hardly moves the mean, and only towards a lower floor.
     """
+    steps = _steps(table)
+    many = steps > 1
     certain = table.where("kv_blocks_used") & (context_tokens > 0)
+    certain &= ~many | (table["kv_blocks_used"] > 0)  # contexts in no block: the gauge was read in another moment
     for name in ("finished_requests", "preempted"):
         if name in table.columns:
-            certain &= table.where(name) & (table[name] == 0)
+            certain &= many | (table.where(name) & (table[name] == 0))
     if "preempted" in table.columns:
-        certain[:-1] &= table["preempted"][1:] == 0
-    held = table["kv_blocks_used"].astype(np.float64) * block_tokens
+        certain[:-1] &= many[:-1] | (table["preempted"][1:] == 0)
+    held = table["kv_blocks_used"].astype(np.float64) * block_tokens * np.maximum(steps, 1.0)
     share = np.where(certain, np.minimum(1.0, held / np.maximum(context_tokens, 1.0)), 1.0)
     last_certain = np.maximum.accumulate(np.where(certain, np.arange(len(share)), -1))
     return np.where(last_certain < 0, 1.0, share[np.maximum(last_certain, 0)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,41 +28,149 @@ from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
 
 Matrix = NDArray[np.float64]
 MODELLED_KINDS = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.VERIFY)
+NEUTRAL = (("pipeline_parallel", 1), ("context_parallel", 1), ("expert_parallel", False))
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """What the steps ran on, with the operators of one device and the features that they need."""
+class Roofline:
+    """One model in its formats on its devices, compiled once: analysing a table is then a few matrix products.
 
-    arch: ModelArch
-    hardware: HardwareSpec
-    devices: int
-    rows: tuple[Work, ...]
-    names: tuple[str, ...]
+    ``arch``, ``hardware``, ``precision``, ``tensor_parallel`` and ``block_tokens`` are what it was made for.
+    """
 
-    def coefficients(self, parts: Callable[[Work], Sequence[Coefficients]]) -> Matrix:
+    def __init__(
+        self,
+        arch: ModelArch,
+        hardware: HardwareSpec,
+        precision: Precision,
+        tensor_parallel: int = 1,
+        block_tokens: int | None = None,
+    ) -> None:
+        """``block_tokens`` is the size of a KV block; with it, prefixes shared between sequences count once.
+
+        Raises RooflensError for heads that cannot be divided, or several devices without a link.
+        """
+        self.arch, self.hardware, self.precision = arch, hardware, precision
+        self.tensor_parallel, self.block_tokens = tensor_parallel, block_tokens
+        rows = works(arch, precision, tensor_parallel)
+        check_link(hardware, tensor_parallel)
+        used = {n for row in rows for part in (row.flops, row.link_bytes, *row.memory_parts()) for n in part}
+        self._names = tuple(sorted(used | {"passes"}))
+        self._rows = rows
+        self._compile()
+
+    def _compile(self) -> None:
+        """Every coefficient over (features, operators), or summed to (features,) where no operator is asked for."""
+        hardware, rows, devices = self.hardware, self._rows, self.tensor_parallel
+        unknown = unknown_rate(hardware, rows)
+        self._byte = self._coefficients(Work.memory_parts)
+        self._flop = self._coefficients(lambda row: (row.flops,))
+        link = self._coefficients(lambda row: (row.link_bytes,)) / (hardware.link_bandwidth_bytes_per_s or np.inf)
+        self._memory_bytes = self._byte.sum(axis=1)
+        self._operator_compute_s = self._flop / self._rates(hardware.ceiling_flops_per_s, unknown)
+        self._operator_memory_s = self._byte / hardware.memory_bandwidth_bytes_per_s
+        self._at_peak_s = (self._flop / self._rates(hardware.peak_flops_per_s, unknown)).sum(axis=1)
+        self._link_s = link.sum(axis=1)
+        self._link_share = strict_link_share(hardware, devices)
+        self._cache_bytes = float(hardware.cache_bytes or 0)
+        names = dict.fromkeys(row.group for row in rows)
+        self._groups = {group: np.array([float(row.group == group) for row in rows]) for group in names}
+        self._group_link_s = {group: link @ member for group, member in self._groups.items()}
+        self._group_bytes = {group: devices * self._byte @ member for group, member in self._groups.items()}
+        self._group_flops = {group: devices * self._flop @ member for group, member in self._groups.items()}
+        self._weight_bytes = self._summed(lambda row: (row.weight_bytes,))
+        self._kv_read_bytes = self._summed(lambda row: (row.kv_read_bytes,))
+        self._kv_write_bytes = self._summed(lambda row: (row.kv_write_bytes,))
+        self._flops = self._summed(lambda row: (row.flops,))
+        self._compute_known = unknown is None
+        self._notes = self._all_notes(unknown)
+
+    @classmethod
+    def of(cls, info: EngineInfo, hardware: HardwareSpec) -> Roofline:
+        """The roofline of an engine with model, formats and parallelism as it stated them.
+
+        Raises RooflensError where it did not state its model's config, or runs in a way not modelled yet.
+        """
+        if info.model_config is None:
+            raise RooflensError("the engine did not state its model's config: give --model NAME or config.json")
+        for name, neutral in NEUTRAL:
+            if (value := getattr(info, name)) != neutral:
+                raise RooflensError(f"engine runs with {name} {value}, which is not modelled yet")
+        arch = arch_from_config(dict(info.model_config), info.model_name or "model")
+        if arch.activation_assumed and not info.weight_dtype:
+            arch = replace(arch, assumptions=(*arch.assumptions, "no dtype is stated: bf16 is assumed"))
+        return cls(arch, hardware, precision_of(info, arch), info.tensor_parallel, info.block_tokens)
+
+    def analyse(self, table: StepTable) -> StepAnalysis:
+        """The bounds of every step of ``table`` beside its observed time; definitions are those of StepAnalysis.
+
+        A row that stands for several steps gets the sum of their bounds. Steps of a kind other than prefill, decode,
+        mixed and verify, and steps of which a needed column is not known, come back with ``modelled`` False. A rate
+        that the device does not state leaves a floor of memory and link. Raises RooflensError for a column missing
+        altogether.
+        """
+        features, known = feature_matrix(table, self._names, self.block_tokens)
+        modelled = known & _of_modelled_kind(table)
+        features[~modelled] = np.nan
+        cached = features[:, self._names.index("passes")] * self._cache_bytes
+        memory_s = np.maximum(features @ self._memory_bytes - cached, 0.0) / self.hardware.memory_bandwidth_bytes_per_s
+        operator_compute_s = features @ self._operator_compute_s
+        compute_s = operator_compute_s.sum(axis=1)
+        operator_s = np.maximum(operator_compute_s, features @ self._operator_memory_s)
+        link_s = features @ self._link_s
+        sides = np.stack([memory_s, compute_s, link_s * self._link_share], axis=1)
+        floor_s = sides.max(axis=1)
+        observed_s, compared = _observed(table, modelled)
+        return StepAnalysis(
+            hardware=self.hardware.id,
+            model=self.arch.name,
+            tensor_parallel=self.tensor_parallel,
+            modelled=modelled,
+            compared=compared,
+            below_floor=compared & (observed_s < floor_s),
+            bound=np.where(modelled, np.argmax(np.nan_to_num(sides), axis=1), Bound.MEMORY),
+            floor_s=floor_s,
+            memory_s=memory_s,
+            compute_s=compute_s,
+            link_floor_s=sides[:, 2],
+            serial_floor_s=operator_s.sum(axis=1),
+            link_s=link_s,
+            observed_s=observed_s,
+            weight_bytes=features @ self._weight_bytes,
+            kv_read_bytes=features @ self._kv_read_bytes,
+            kv_write_bytes=features @ self._kv_write_bytes,
+            flops=features @ self._flops,
+            mbu=memory_s / observed_s,
+            mfu=features @ self._at_peak_s / observed_s,
+            group_s={n: operator_s @ member + features @ self._group_link_s[n] for n, member in self._groups.items()},
+            group_bytes={name: features @ column for name, column in self._group_bytes.items()},
+            group_flops={name: features @ column for name, column in self._group_flops.items()},
+            notes=self._notes,
+            compute_known=self._compute_known,
+        )
+
+    def _coefficients(self, parts: Callable[[Work], Sequence[Coefficients]]) -> Matrix:
         """The matrix (features, operators) of one kind of work of one device."""
-        return np.array([[sum(p.get(n, 0.0) for p in parts(row)) for row in self.rows] for n in self.names])
+        return np.array([[sum(p.get(n, 0.0) for p in parts(row)) for row in self._rows] for n in self._names])
 
-    def groups(self) -> Mapping[str, Matrix]:
-        """For each operator group the 0/1 vector (operators,) of its members."""
-        names = dict.fromkeys(row.group for row in self.rows)
-        return {group: np.array([float(row.group == group) for row in self.rows]) for group in names}
+    def _summed(self, parts: Callable[[Work], Sequence[Coefficients]]) -> Matrix:
+        """The vector (features,) of one kind of work of all devices."""
+        total: Matrix = self.tensor_parallel * self._coefficients(parts).sum(axis=1)
+        return total
 
-    def rates(self, table: Mapping[str, float]) -> Matrix:
+    def _rates(self, table: Mapping[str, float], unknown: str | None) -> Matrix:
         """The flop/s (operators,) at which each operator can run; infinite for no flops, for all if one is unknown."""
-        if unknown_rate(self.hardware, self.rows):
-            return np.full(len(self.rows), np.inf)
-        return np.array([rate_flops_per_s(table, self.hardware, row) for row in self.rows])
+        if unknown:
+            return np.full(len(self._rows), np.inf)
+        return np.array([rate_flops_per_s(table, self.hardware, row) for row in self._rows])
 
-    def notes(self, flags: tuple[str, ...], byte: Matrix) -> tuple[str, ...]:
+    def _all_notes(self, unknown: str | None) -> tuple[str, ...]:
         """What a reader of the bounds should know, each one sentence."""
-        unknown, found = unknown_rate(self.hardware, self.rows), list(self.arch.assumptions)
-        a_pass, kept = float(byte[self.names.index("passes")].sum()), float(self.hardware.cache_bytes or 0)
-        if kept > CACHE_NOTE_RATIO * a_pass:
-            found.append(cache_note(self.devices * min(kept, a_pass), whole=kept >= a_pass))
-        found += link_notes(self.hardware, self.devices)
-        return (*found, *((unknown,) if unknown else ()), *flags)
+        found, devices = list(self.arch.assumptions), self.tensor_parallel
+        a_pass = float(self._byte[self._names.index("passes")].sum())
+        if self._cache_bytes > CACHE_NOTE_RATIO * a_pass:
+            found.append(cache_note(devices * min(self._cache_bytes, a_pass), whole=self._cache_bytes >= a_pass))
+        found += link_notes(self.hardware, devices)
+        return (*found, *((unknown,) if unknown else ()), *self.hardware.flags)
 
 
 def analyse(
@@ -73,41 +181,13 @@ def analyse(
     tensor_parallel: int = 1,
     block_tokens: int | None = None,
 ) -> StepAnalysis:
-    """The bounds of every step of ``table`` beside its observed time; definitions are those of StepAnalysis.
-
-    ``block_tokens`` is the size of a KV block; with it, prefixes shared between sequences count once. Steps of a
-    kind other than prefill, decode, mixed and verify, and steps of which a needed column is not known, come back
-    with ``modelled`` False. A rate that the device does not state leaves a floor of memory and link. Raises
-    RooflensError for a column missing altogether, heads that cannot be divided, or several devices without a link.
-    """
-    rows = works(arch, precision, tensor_parallel)
-    check_link(hardware, tensor_parallel)
-    used = {n for row in rows for part in (row.flops, row.link_bytes, *row.memory_parts()) for n in part}
-    setting = _Setting(arch, hardware, tensor_parallel, rows, tuple(sorted(used | {"passes"})))
-    features, known = feature_matrix(table, setting.names, block_tokens)
-    modelled = known & _of_modelled_kind(table)
-    features[~modelled] = np.nan
-    return _bounds(table, setting, features, modelled)
+    """The bounds of one table, as Roofline.analyse gives them; raises what Roofline and its analyse raise."""
+    return Roofline(arch, hardware, precision, tensor_parallel, block_tokens).analyse(table)
 
 
 def analyse_engine(table: StepTable, info: EngineInfo, hardware: HardwareSpec) -> StepAnalysis:
-    """As analyse, with model, formats and parallelism as the engine stated them.
-
-    Raises RooflensError where the engine did not state its model's config, or runs in a way not modelled yet.
-    """
-    if info.model_config is None:
-        raise RooflensError("the engine did not state its model's config: give --model NAME or config.json")
-    for name, value, neutral in (
-        ("pipeline_parallel", info.pipeline_parallel, 1),
-        ("context_parallel", info.context_parallel, 1),
-        ("expert_parallel", info.expert_parallel, False),
-    ):
-        if value != neutral:
-            raise RooflensError(f"engine runs with {name} {value}, which is not modelled yet")
-    arch = arch_from_config(dict(info.model_config), info.model_name or "model")
-    if arch.activation_assumed and not info.weight_dtype:
-        arch = replace(arch, assumptions=(*arch.assumptions, "no dtype is stated: bf16 is assumed"))
-    return analyse(table, arch, hardware, precision_of(info, arch), info.tensor_parallel, info.block_tokens)
+    """The bounds of one table of an engine as it states itself; raises what Roofline.of and its analyse raise."""
+    return Roofline.of(info, hardware).analyse(table)
 
 
 def _of_modelled_kind(table: StepTable) -> NDArray[np.bool_]:
@@ -115,57 +195,6 @@ def _of_modelled_kind(table: StepTable) -> NDArray[np.bool_]:
         return np.ones(len(table), dtype=bool)
     mask: NDArray[np.bool_] = np.isin(table["kind"], MODELLED_KINDS) & table.where("kind")
     return mask
-
-
-def _bounds(table: StepTable, setting: _Setting, features: Matrix, modelled: NDArray[np.bool_]) -> StepAnalysis:
-    hardware, devices = setting.hardware, setting.devices
-    bandwidth = hardware.memory_bandwidth_bytes_per_s
-    flop = setting.coefficients(lambda row: (row.flops,))
-    byte = setting.coefficients(Work.memory_parts)
-    link = setting.coefficients(lambda row: (row.link_bytes,)) / (hardware.link_bandwidth_bytes_per_s or np.inf)
-    groups = setting.groups()
-
-    cached = features[:, setting.names.index("passes")] * (hardware.cache_bytes or 0)
-    memory_s = np.maximum(features @ byte.sum(axis=1) - cached, 0.0) / bandwidth
-    operator_compute_s = features @ (flop / setting.rates(hardware.ceiling_flops_per_s))
-    compute_s = operator_compute_s.sum(axis=1)
-    operator_s = np.maximum(operator_compute_s, features @ (byte / bandwidth))
-    link_s = features @ link.sum(axis=1)
-    sides = np.stack([memory_s, compute_s, link_s * strict_link_share(hardware, devices)], axis=1)
-    floor_s = sides.max(axis=1)
-    observed_s, compared = _observed(table, modelled)
-
-    def summed(parts: Callable[[Work], Sequence[Coefficients]]) -> Matrix:
-        total: Matrix = features @ (devices * setting.coefficients(parts).sum(axis=1))
-        return total
-
-    return StepAnalysis(
-        hardware=hardware.id,
-        model=setting.arch.name,
-        tensor_parallel=devices,
-        modelled=modelled,
-        compared=compared,
-        below_floor=compared & (observed_s < floor_s),
-        bound=np.where(modelled, np.argmax(np.nan_to_num(sides), axis=1), Bound.MEMORY),
-        floor_s=floor_s,
-        memory_s=memory_s,
-        compute_s=compute_s,
-        link_floor_s=sides[:, 2],
-        serial_floor_s=operator_s.sum(axis=1),
-        link_s=link_s,
-        observed_s=observed_s,
-        weight_bytes=summed(lambda row: (row.weight_bytes,)),
-        kv_read_bytes=summed(lambda row: (row.kv_read_bytes,)),
-        kv_write_bytes=summed(lambda row: (row.kv_write_bytes,)),
-        flops=summed(lambda row: (row.flops,)),
-        mbu=memory_s / observed_s,
-        mfu=features @ (flop / setting.rates(hardware.peak_flops_per_s)).sum(axis=1) / observed_s,
-        group_s={name: operator_s @ member + features @ (link @ member) for name, member in groups.items()},
-        group_bytes={name: features @ (devices * byte @ member) for name, member in groups.items()},
-        group_flops={name: features @ (devices * flop @ member) for name, member in groups.items()},
-        notes=setting.notes(hardware.flags, byte),
-        compute_known=unknown_rate(hardware, setting.rows) is None,
-    )
 
 
 def _observed(table: StepTable, modelled: NDArray[np.bool_]) -> tuple[Matrix, NDArray[np.bool_]]:

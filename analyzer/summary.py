@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.analyzer.figures import Floor, Phase, SlowStep, Spread, Summary
+from rooflens.analyzer.sums import Mask, TimeSpent, clock_jumps_s, known_sum, time_spent, total
 from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import RingEvent, StepKind, StepTable
-
-Mask = NDArray[np.bool_]
 
 WINDOW_STEPS = 50  # a late output shortens the next interval, so a bound is judged over many steps, never on one
 
@@ -41,7 +39,7 @@ def summarise(
     ``kv_blocks`` is the size of the engine's pool; ``synchronous`` says that it schedules a step only after the
     output of the one before.
     """
-    spent = _spent(table)
+    spent = time_spent(table)
     active_s = spent.active_s
     windows, invalid = _windows(analysis)
     return Summary(
@@ -52,12 +50,12 @@ def summarise(
         slowest_step=_slowest(table, spent.timed, events),
         phases=tuple(_phases(table, spent, analysis)),
         decode_by_batch=_decode_by_batch(table, spent.timed, active_s, analysis),
-        host_s={name: _known_sum(table, name) for name in HOST if name in table.columns},
+        host_s={name: known_sum(table, name) for name in HOST if name in table.columns},
         spreads=_spreads(table),
-        totals={name: _total(table, name) for name in TOTALS},
+        totals={name: total(table, name) for name in TOTALS},
         ratios=_ratios(table, active_s, kv_blocks),
         events=dict(Counter(event.name for event in events)),
-        clock_jumps_s=tuple(_jumps(events)),
+        clock_jumps_s=clock_jumps_s(events),
         windows=windows,
         invalid_windows=invalid,
         below_floor_steps=int(analysis.below_floor.sum()) if analysis is not None else 0,
@@ -67,44 +65,7 @@ def summarise(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Spent:
-    """Where the span went; ``timed`` masks the steps whose own time is known."""
-
-    timed: Mask
-    observed_s: float
-    between_s: float
-    unrecorded_s: float
-    idle_s: float | None
-
-    @property
-    def active_s(self) -> float:
-        """All of it but what was idle."""
-        return self.observed_s + self.between_s + self.unrecorded_s
-
-
-def _spent(table: StepTable) -> _Spent:
-    submit, output = table["submit_monotonic_s"], table["output_monotonic_s"]
-    timed = table.where("observed_s")
-    previous = np.concatenate((submit[:1], output[:-1]))
-    gaps = np.where(timed, np.maximum(submit - previous, 0.0), 0.0)
-    known, empty = np.ones(len(table), dtype=bool), np.ones(len(table), dtype=bool)
-    for name in ("running", "waiting", "deferred"):
-        known &= table.where(name)
-        if name in table.columns:
-            empty &= table[name] == 0
-    # A gap belongs to the step before it: there was nothing to do if that one left no request behind.
-    after_empty = np.concatenate(([False], (known & empty)[:-1]))
-    return _Spent(
-        timed=timed,
-        observed_s=float(np.where(timed, np.maximum(table["observed_s"], 0.0), 0.0).sum()),
-        between_s=float(gaps[~after_empty].sum()),
-        unrecorded_s=float(np.where(timed, 0.0, np.maximum(output - previous, 0.0)).sum()),
-        idle_s=float(gaps[after_empty].sum()) if known.any() else None,
-    )
-
-
-def _phases(table: StepTable, spent: _Spent, analysis: StepAnalysis | None) -> Iterator[Phase]:
+def _phases(table: StepTable, spent: TimeSpent, analysis: StepAnalysis | None) -> Iterator[Phase]:
     """The kinds of steps, the longest first, then what lies between them, and last the idle time."""
     kinds = [
         _phase(StepKind(kind).name.lower(), table, (table["kind"] == kind) & spent.timed, spent.active_s, analysis)
@@ -187,13 +148,6 @@ def _floor(analysis: StepAnalysis, rows: Mask) -> Floor | None:
     )
 
 
-def _jumps(events: Sequence[RingEvent]) -> Iterator[float]:
-    for event in events:
-        jump_s = event.detail.get("jump_s")
-        if event.name == "clock_jump" and isinstance(jump_s, int | float):
-            yield float(jump_s)
-
-
 def _windows(analysis: StepAnalysis | None) -> tuple[int, int]:
     """(windows judged, windows faster than possible); a last, shorter one counts only where it is the only one."""
     if analysis is None or not analysis.compared.any():
@@ -227,31 +181,20 @@ def _spreads(table: StepTable) -> dict[str, Spread | None]:
     return found
 
 
-def _known_sum(table: StepTable, name: str) -> float | None:
-    """The sum over the steps for which the column is known; None where there is none."""
-    rows = table.where(name)
-    return float(table[name][rows].sum()) if rows.any() else None
-
-
-def _total(table: StepTable, name: str) -> int | None:
-    """The sum over steps; None where the column is not known for all of them."""
-    return int(table[name].sum()) if table.has(name) else None
-
-
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
 def _ratios(table: StepTable, active_s: float, kv_blocks: int | None) -> dict[str, float | None]:
-    generated, prompt = _total(table, "generated_tokens"), _total(table, "prompt_tokens")
-    local, external = _total(table, "prefix_hit_local_tokens"), _total(table, "prefix_hit_external_tokens")
+    generated, prompt = total(table, "generated_tokens"), total(table, "prompt_tokens")
+    local, external = total(table, "prefix_hit_local_tokens"), total(table, "prefix_hit_external_tokens")
     used = _spread(table, "kv_blocks_used")
     hits = None if local is None or external is None else local + external
     return {
         "generated_tokens_per_s": _ratio(generated, active_s),
-        "draft_acceptance": _ratio(_total(table, "accepted_tokens"), _total(table, "drafted_tokens")),
+        "draft_acceptance": _ratio(total(table, "accepted_tokens"), total(table, "drafted_tokens")),
         "prefix_hit": _ratio(hits, prompt),
-        "recomputed": _ratio(_total(table, "recomputed_tokens"), _total(table, "query_tokens")),
+        "recomputed": _ratio(total(table, "recomputed_tokens"), total(table, "query_tokens")),
         "kv_used_p50": _ratio(used.p50 if used else None, kv_blocks),
         "kv_used_p90": _ratio(used.p90 if used else None, kv_blocks),
         "kv_used_max": _ratio(used.max if used else None, kv_blocks),

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+from rooflens.analyzer.rules.answers import cannot_tell
+from rooflens.analyzer.rules.case import Case
+from rooflens.findings import Code, Finding
+
+
+def prefill_interference(case: Case) -> Finding:
+    """To be written."""
+    return cannot_tell(case, Code.PREFILL_INTERFERENCE, "the rule itself")
