@@ -26,8 +26,8 @@ class Kind(StrEnum):
 class Metric:
     """One metric. ``name`` is as Prometheus shows it, with the unit and, of a counter, `_total`.
 
-    ``unit`` is seconds, bytes, ratio or empty for a count. ``values`` closes the set of a label where it is closed
-    (``model_name`` and ``engine`` are not: they are what is served here). ``buckets`` are upper bounds in the unit.
+    ``unit`` is a base unit that the name ends with, or empty for a count. ``values`` closes the set of a label; a
+    label without an entry is one of OPEN_LABELS. ``buckets`` are upper bounds in the unit, ascending.
     ``reading`` says what to do with it, PromQL first.
     """
 
@@ -40,12 +40,29 @@ class Metric:
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False, compare=False)
     buckets: tuple[float, ...] = ()
 
+    @property
+    def family(self) -> str:
+        """The name without what the kind adds to it: what OpenMetrics declares, unique in the catalogue."""
+        return self.name.removesuffix("_total").removesuffix("_info")
 
+
+# Labels whose values are not listed here, and what keeps them few. A value is never an id, a pid or a path.
+OPEN_LABELS = {
+    "model_name": "the models served here",
+    "engine": "the rank, and a number behind it where several runs share one",
+    "engine_kind": "the engines there are adapters for",
+    "engine_version": "one of each engine",
+    "hardware": "the devices known by their id",
+    "format": "the number formats of a device",
+    "version": "one of each sidecar",
+}
 STEP_KINDS = tuple(kind.name.lower() for kind in StepKind)
 # Where every second of an engine's life goes: these add up to the time that was watched.
 TIME_PARTS = ("memory", "compute", "link", "beyond_floor", "not_modelled", "between_steps", "idle", "not_recorded")
 TOKEN_KINDS = ("prefill", "generated", "drafted", "accepted", "recomputed", "discarded", "prefix_hit")
 BYTE_KINDS = ("weights", "kv_read", "kv_write")
+SOURCES = ("ring", "metrics")
+ORIGINS = ("datasheet", "measured")
 CODES = tuple(str(code) for code in Code)
 SEVERITIES = tuple(str(severity) for severity in Severity)
 # Half-octaves from 1 ms to 16 s: a quantile is off by a fifth at most.
@@ -64,169 +81,159 @@ C, G, H, I = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.INFO  # noqa: E741
 
 STEPS = _engine(
     "steps_total", C, "", "Engine steps.",
-    "`rate()` is steps a second.", "kind", values={"kind": STEP_KINDS},
+    "Steps a second: `sum without (kind) (rate(rooflens_steps_total[5m]))`.", "kind", values={"kind": STEP_KINDS},
 )  # fmt: skip
 STEP_SECONDS = _engine(
-    "step_duration_seconds", H, "seconds", "Busy time of a step, from submit (or the output before it) to its output.",
-    "`histogram_quantile()`; with kind=\"decode\" this is TPOT without the time between steps.", "kind",
+    "step_duration_seconds", H, "seconds", "Busy time of a step: from submit, or the output before it, to its output.",
+    '`histogram_quantile(0.99, rate(rooflens_step_duration_seconds_bucket{kind="decode"}[5m]))`: with one token a step '
+    "this is the time per output token, the time between steps left out.", "kind",
     values={"kind": STEP_KINDS}, buckets=STEP_BUCKETS_S,
 )  # fmt: skip
 TIME = _engine(
-    "time_seconds_total", C, "seconds", "Watched time, split by where it went; the parts add up to it.",
-    "The share of a part is its `rate()`. memory, compute and link are the floor by what set it, beyond_floor is what "
-    "the steps took above it, not_modelled are steps without a floor.", "part", values={"part": TIME_PARTS},
+    "time_seconds_total", C, "seconds", "Watched time by where it went; the parts add up to it.",
+    "Share of a part: `rate(rooflens_time_seconds_total[5m]) / ignoring (part) group_left sum without (part) "
+    "(rate(rooflens_time_seconds_total[5m]))`. memory, compute and link are the floor by what set it, beyond_floor is "
+    "what those steps took above it, not_modelled are steps without a floor.", "part", values={"part": TIME_PARTS},
 )  # fmt: skip
 TOKENS = _engine(
     "tokens_total", C, "", "Tokens, by what became of them.",
-    "`rate()` is tokens a second; recomputed over prefill is what preemption costs.", "kind",
-    values={"kind": TOKEN_KINDS},
+    'Tokens a second: `rate(rooflens_tokens_total{kind="generated"}[5m])`. What preemption costs: '
+    '`rate(rooflens_tokens_total{kind="recomputed"}[5m]) / ignoring (kind) '
+    'rate(rooflens_tokens_total{kind="prefill"}[5m])`.', "kind", values={"kind": TOKEN_KINDS},
 )  # fmt: skip
 BYTES = _engine(
     "model_bytes_total", C, "bytes", "Bytes that the model had to move in the steps with a floor.",
-    "`rate()` over rooflens_hardware_bandwidth_bytes_per_second is MBU of any window, idle time included.", "kind",
-    values={"kind": BYTE_KINDS},
+    "MBU of any window, idle time included: `sum without (kind) (rate(rooflens_model_bytes_total[5m])) / "
+    "ignoring (origin) rooflens_hardware_bandwidth_bytes_per_second`.", "kind", values={"kind": BYTE_KINDS},
 )  # fmt: skip
 FLOPS = _engine(
-    "model_flops_total", C, "", "Arithmetic operations that the model had to do in the steps with a floor.",
-    "`rate()` over rooflens_hardware_flops_per_second is MFU of any window, idle time included.",
+    "model_flops_total", C, "", "Floating-point operations that the model had to do in the steps with a floor.",
+    "MFU of any window, idle time included: `rate(rooflens_model_flops_total[5m]) / ignoring (format, origin) "
+    'rooflens_hardware_flops_per_second{format="bf16"}`, with the format that the model computes in.',
 )  # fmt: skip
 COMPARED = _engine(
     "compared_seconds_total", C, "seconds", "Observed time of the steps with a floor.",
-    "Busy MBU is the `rate()` of rooflens_memory_floor_seconds_total over the `rate()` of this.",
+    "Factor above the floor: `rate(rooflens_compared_seconds_total[5m]) / rate(rooflens_floor_seconds_total[5m])`.",
 )  # fmt: skip
 FLOOR = _engine(
     "floor_seconds_total", C, "seconds", "Shortest time that the hardware allows for the steps with a floor.",
-    "`rate()` of rooflens_compared_seconds_total over `rate()` of this is the factor above the floor.",
+    "Part of the observed time that the hardware needs: "
+    "`rate(rooflens_floor_seconds_total[5m]) / rate(rooflens_compared_seconds_total[5m])`.",
 )  # fmt: skip
 MEMORY_FLOOR = _engine(
     "memory_floor_seconds_total", C, "seconds", "Time that the bytes of the steps with a floor take at full bandwidth.",
-    "Over rooflens_compared_seconds_total: MBU while busy.",
+    "MBU while busy: `rate(rooflens_memory_floor_seconds_total[5m]) / rate(rooflens_compared_seconds_total[5m])`.",
 )  # fmt: skip
 BATCH_SUM = _engine(
-    "batch_requests_total", C, "", "Sequences in the steps, summed.",
-    "`rate()` over the `rate()` of rooflens_steps_total, both summed over kinds, is the mean batch.",
+    "step_requests_total", C, "", "Sequences in the steps, summed over the steps.",
+    "Mean batch: `rate(rooflens_step_requests_total[5m]) / sum without (kind) (rate(rooflens_steps_total[5m]))`.",
 )  # fmt: skip
 CONTEXT_SUM = _engine(
-    "context_tokens_total", C, "", "Tokens in the KV cache before each step, summed over sequences and steps.",
-    "`rate()` over the `rate()` of rooflens_batch_requests_total is the mean context of a sequence.",
+    "step_context_tokens_total", C, "", "Tokens in the KV cache before each step, summed over sequences and steps.",
+    "Mean context of a sequence: "
+    "`rate(rooflens_step_context_tokens_total[5m]) / rate(rooflens_step_requests_total[5m])`.",
 )  # fmt: skip
 PREEMPTIONS = _engine(
-    "preemptions_total", C, "", "Requests preempted.", "Anything above zero is work done twice.",
+    "preemptions_total", C, "", "Requests preempted.",
+    "`increase(rooflens_preemptions_total[1h])` above zero is work done twice.",
 )  # fmt: skip
 FINISHED = _engine(
-    "requests_finished_total", C, "", "Requests that ended, for any reason.", "`rate()` is requests a second."
-)
+    "requests_finished_total", C, "", "Requests that ended, for any reason.",
+    "Requests a second: `rate(rooflens_requests_finished_total[5m])`.",
+)  # fmt: skip
 HOOK = _engine(
     "hook_seconds_total", C, "seconds", "What capturing the steps cost the engine's own process.",
-    "`rate()` is the share of a core; absent without the hook.",
+    "Share of a core: `rate(rooflens_hook_seconds_total[5m])`. Absent without the hook.",
 )  # fmt: skip
 LOST = _engine(
     "lost_steps_total", C, "", "Steps that were not read: overwritten first, or their check sum was wrong.",
-    "Above zero: sums and rates miss these steps.",
+    "`increase(rooflens_lost_steps_total[1h])` above zero: the sums and rates miss these steps.",
 )  # fmt: skip
 RESTARTS = _engine(
     "engine_restarts_total", C, "", "Times that another run of the engine took this label.",
-    "`increase()` above zero marks a restart.",
+    "`increase(rooflens_engine_restarts_total[1h])` above zero marks a restart.",
 )  # fmt: skip
 FINDING_COST = _engine(
     "finding_cost_seconds_total", C, "seconds", "Engine time that the cause of a finding cost while it fired.",
-    "`rate()` is the share of the engine that the change would give back.", "code", values={"code": CODES},
+    "Share of the engine that the change would give back: `rate(rooflens_finding_cost_seconds_total[1h])`. Costs of "
+    "different codes overlap and do not add up.", "code", values={"code": CODES},
 )  # fmt: skip
 FINDINGS_RAISED = _engine(
-    "findings_total", C, "", "Times that a finding began to fire.", "`increase()` over a day shows what flaps.", "code",
-    values={"code": CODES},
+    "findings_total", C, "", "Times that a finding began to fire.",
+    "`increase(rooflens_findings_total[1d])` shows what flaps.", "code", values={"code": CODES},
 )  # fmt: skip
 
 ENGINE_UP = _engine(
-    "engine_up", G, "", "1 while the engine's source is read and the engine lives, else 0.", "Alert on 0 with `for`.",
+    "engine_up", G, "", "1 while the engine lives and its source is read, else 0.",
+    "Alert on `rooflens_engine_up == 0`.",
 )  # fmt: skip
 ENGINE_INFO = _engine(
-    "engine_info", I, "", "Facts of the engine as labels.", "Join with `* on (model_name, engine) group_left(...)`.",
-    "engine_kind", "engine_version", "source", "hardware", values={"source": ("ring", "metrics")},
+    "engine_info", I, "", "Facts of the engine as labels.",
+    "`rooflens_mbu_ratio * on (instance, model_name, engine) group_left (hardware) rooflens_engine_info`.",
+    "engine_kind", "engine_version", "source", "hardware", values={"source": SOURCES},
 )  # fmt: skip
 RUNNING = _engine(
-    "requests_running",
-    G,
-    "",
-    "Requests in the batch at the last step.",
-    "Beside the cap it says whether batching is held down.",
-)
+    "requests_running", G, "", "Requests in the batch at the last step.",
+    "Beside the engine's cap it says whether batching is held down.",
+)  # fmt: skip
 WAITING = _engine(
-    "requests_waiting",
-    G,
-    "",
-    "Requests that wait for capacity at the last step.",
-    "Above zero for long: look at the findings.",
-)
+    "requests_waiting", G, "", "Requests that wait for capacity at the last step.",
+    "`min_over_time(rooflens_requests_waiting[10m]) > 0`: look at the findings.",
+)  # fmt: skip
 DEFERRED = _engine(
-    "requests_deferred",
-    G,
-    "",
-    "Requests that wait for something else than capacity.",
-    "Remote KV, a grammar, more input.",
-)
+    "requests_deferred", G, "", "Requests that wait for something else than capacity at the last step.",
+    "Remote KV, a grammar, more input: not a lack of capacity.",
+)  # fmt: skip
 KV_USED = _engine(
-    "kv_used_ratio",
-    G,
-    "ratio",
-    "Part of the KV blocks that requests hold.",
+    "kv_used_ratio", G, "ratio", "Part of the KV blocks that requests hold.",
     "High is good until requests wait or are preempted.",
-)
+)  # fmt: skip
 BATCH = _engine(
-    "batch_requests",
-    G,
-    "",
-    "Mean sequences a step over the last window.",
-    "For a glance; over any window use rooflens_batch_requests_total.",
-)
+    "batch_requests", G, "", "Mean sequences a step over the last window.",
+    "For a glance; over any window use rooflens_step_requests_total.",
+)  # fmt: skip
 CONTEXT = _engine(
-    "context_tokens", G, "", "Mean context of a sequence over the last window, in tokens.", "For a glance."
-)
+    "context_tokens", G, "", "Mean context of a sequence over the last window.",
+    "For a glance; over any window use rooflens_step_context_tokens_total.",
+)  # fmt: skip
 MBU = _engine(
-    "mbu_ratio",
-    G,
-    "ratio",
-    "Memory bandwidth utilisation of the steps of the last window.",
-    "For a glance; over any window use the counters.",
-)
+    "mbu_ratio", G, "ratio", "Memory bandwidth utilisation of the steps of the last window.",
+    "For a glance; over any window use rooflens_memory_floor_seconds_total.",
+)  # fmt: skip
 MFU = _engine(
-    "mfu_ratio",
-    G,
-    "ratio",
-    "Model flops utilisation of the steps of the last window.",
-    "For a glance; over any window use the counters.",
-)
+    "mfu_ratio", G, "ratio", "Model flops utilisation of the steps of the last window.",
+    "For a glance; over any window use rooflens_model_flops_total.",
+)  # fmt: skip
 FLOOR_FACTOR = _engine(
-    "observed_over_floor",
-    G,
-    "",
-    "Observed time over the floor in the last window.",
-    "Below 1 cannot be: see measurement_invalid.",
-)
+    "observed_over_floor_ratio", G, "ratio", "Observed time over the floor in the last window.",
+    "Below 1 cannot be: see the finding measurement_invalid.",
+)  # fmt: skip
 BANDWIDTH = _engine(
-    "hardware_bandwidth_bytes_per_second", G, "bytes", "Memory bandwidth of the engine's devices that the floor uses.",
-    "The roof of rooflens_model_bytes_total.", "origin", values={"origin": ("datasheet", "measured")},
+    "hardware_bandwidth_bytes_per_second", G, "bytes_per_second",
+    "Memory bandwidth of the engine's devices together, as the floor uses it.",
+    "The roof of rooflens_model_bytes_total.", "origin", values={"origin": ORIGINS},
 )  # fmt: skip
 PEAK_FLOPS = _engine(
-    "hardware_flops_per_second", G, "", "Peak rate of the engine's devices by number format.",
+    "hardware_flops_per_second", G, "flops_per_second", "Peak rate of the engine's devices together by number format.",
     "The roof of rooflens_model_flops_total for the format that the model computes in.", "format", "origin",
-    values={"origin": ("datasheet", "measured")},
+    values={"origin": ORIGINS},
 )  # fmt: skip
 FINDING_ACTIVE = _engine(
-    "finding_active", G, "", "1 while a finding fires, else 0.", "Alert on it with `for`; a rule's cannot_tell is 0.",
+    "finding_active", G, "", "1 while a finding fires, else 0.",
+    'Alert on `max without (severity) (rooflens_finding_active{severity!="info"}) == 1`; a rule that cannot tell is 0.',
     "code", "severity", values={"code": CODES, "severity": SEVERITIES},
 )  # fmt: skip
 SOURCES_UP = Metric(
     PREFIX + "sources_up", G, "", "Sources that are being read, by kind.", ("source",), "Falls when an engine ends.",
-    {"source": ("ring", "metrics")},
+    {"source": SOURCES},
 )  # fmt: skip
 SOURCE_FAILURES = Metric(
     PREFIX + "source_failures_total", C, "", "Reads of a source that failed.", ("source",),
-    "`rate()` above zero: /api/v1/engines says what is wrong.", {"source": ("ring", "metrics")},
+    "`rate(rooflens_source_failures_total[5m]) > 0`: /api/v1/engines says what is wrong.", {"source": SOURCES},
 )  # fmt: skip
 LOOP_SECONDS = Metric(
     PREFIX + "loop_seconds_total", C, "seconds", "What reading, analysing and publishing cost the sidecar.", (),
-    "`rate()` is the share of a core.",
+    "Share of a core: `rate(rooflens_loop_seconds_total[5m])`.",
 )  # fmt: skip
 SIDECAR_INFO = Metric(
     PREFIX + "sidecar_info", I, "", "Facts of the sidecar as labels.", ("version",), "Which version runs where."
