@@ -1,0 +1,77 @@
+"""What an engine is and does now, as samples; sums are kept by Totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rooflens import catalogue as metrics
+from rooflens.analyzer.rules import RULES
+from rooflens.catalogue import Metric
+from rooflens.findings import FINDINGS, Status
+from rooflens.live_records import EngineView, Sample, State
+
+NOT_KNOWN = "unknown"  # a label cannot be left out
+
+
+def gauges(view: EngineView) -> Iterator[Sample]:
+    """Every gauge of one engine; one that is not known, or would tell of a dead engine's past, is left out."""
+    key = (view.model_name, view.engine)
+    up = view.state is State.LIVE
+    yield Sample(metrics.ENGINE_UP, key, float(up))
+    info, hardware = view.info, view.hardware
+    facts = (
+        (info.engine if info else NOT_KNOWN),
+        (info.engine_version if info else None) or NOT_KNOWN,
+        str(view.source),
+        hardware.id if hardware else NOT_KNOWN,
+    )
+    yield Sample(metrics.ENGINE_INFO, (*key, *facts), 1.0)
+    yield from _findings(view, key)
+    if hardware is not None:
+        devices = info.tensor_parallel if info else 1
+        bandwidth = hardware.memory_bandwidth_bytes_per_s * devices
+        yield Sample(metrics.BANDWIDTH, (*key, hardware.origin), bandwidth)
+        for number_format, rate in hardware.peak_flops_per_s.items():
+            yield Sample(metrics.PEAK_FLOPS, (*key, number_format, hardware.origin), rate * devices)
+    if up:
+        yield from (Sample(metric, key, value) for metric, value in _now(view) if value is not None)
+
+
+def _findings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
+    firing = {finding.code: finding.severity for finding in view.findings if finding.status is Status.FIRING}
+    for code in RULES:
+        usual = FINDINGS[code].severity
+        active = firing.get(code)
+        yield Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(usual)), float(active is usual))
+        if active not in (None, usual):
+            yield Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(active)), 1.0)
+
+
+def _now(view: EngineView) -> Iterator[tuple[Metric, float | None]]:
+    for metric, column in (
+        (metrics.RUNNING, "running"),
+        (metrics.WAITING, "waiting"),
+        (metrics.DEFERRED, "deferred"),
+    ):
+        yield metric, _last(view, column)
+    used, blocks = _last(view, "kv_blocks_used"), view.info.kv_blocks if view.info else None
+    yield metrics.KV_USED, used / blocks if used is not None and blocks else None
+    if not view.windows:
+        return
+    window = view.windows[-1]
+    yield metrics.BATCH, window.batch_mean
+    yield metrics.CONTEXT, window.context_tokens_mean
+    yield metrics.MBU, window.mbu
+    yield metrics.MFU, window.mfu
+    yield metrics.FLOOR_FACTOR, window.compared_s / window.floor_s if window.compared_s and window.floor_s else None
+
+
+def _last(view: EngineView, column: str) -> float | None:
+    """The column at the last step, None where it is not known there."""
+    table: Any = view.recent
+    if not len(table) or column not in table.columns or not bool(np.asarray(table.where(column))[-1]):
+        return None
+    return float(table[column][-1])

@@ -1,0 +1,79 @@
+"""Where every second goes that an engine is watched; the parts add up to the time watched, whatever comes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.model_records import Bound, StepAnalysis
+from rooflens.records import StepTable
+
+BOUND_PARTS = {Bound.MEMORY: "memory", Bound.COMPUTE: "compute", Bound.LINK: "link"}
+QUEUES = ("running", "waiting", "deferred")
+Column = NDArray[Any]
+
+
+class TimeParts:
+    """Splits the time from ``from_monotonic_s`` on into catalogue.TIME_PARTS, read by read."""
+
+    def __init__(self, from_monotonic_s: float, before: StepTable) -> None:
+        """``before`` are the steps before that moment: the last one says whether requests were there."""
+        self.until_s = from_monotonic_s
+        self._empty = _leaves_nothing(before)[-1].item() if len(before) else True
+
+    def add(self, steps: StepTable, analysis: StepAnalysis | None) -> dict[str, float]:
+        """Seconds by part of the time up to the last of these steps' output; ``analysis`` is theirs row by row."""
+        if not len(steps):
+            return {}
+        output = np.maximum.accumulate(np.maximum(steps["output_monotonic_s"].astype(np.float64), self.until_s))
+        elapsed = np.diff(output, prepend=self.until_s)
+        self.until_s = float(output[-1])
+        empty = _leaves_nothing(steps)
+        idle = np.concatenate(([self._empty], empty[:-1]))
+        several = steps["resolution_steps"] > 1 if "resolution_steps" in steps.columns else np.zeros(len(steps), bool)
+        idle = np.where(several, empty, idle)  # the gaps of such a row lie within it
+        self._empty = bool(empty[-1])
+        timed = steps.where("observed_s")
+        seconds = steps["observed_s"] if "observed_s" in steps.columns else np.zeros(len(steps))
+        observed = np.where(timed, np.maximum(seconds, 0.0), 0.0)
+        busy = np.minimum(observed, elapsed)  # a step that had begun before we watched counts from then on
+        gap = elapsed - busy
+        parts = _by_bound(busy, observed, analysis)
+        parts["not_recorded"] = float(gap[~timed].sum())
+        parts["idle"] = float(gap[timed & idle].sum())
+        parts["between_steps"] = float(gap[timed & ~idle].sum())
+        return parts
+
+    def rest_until(self, now_monotonic_s: float, busy: bool) -> dict[str, float]:
+        """Idle seconds up to now, where the last step left nothing to do and no step has begun (``busy``)."""
+        if busy or not self._empty or now_monotonic_s <= self.until_s:
+            return {}
+        idle_s, self.until_s = now_monotonic_s - self.until_s, now_monotonic_s
+        return {"idle": idle_s}
+
+    def end_at(self, now_monotonic_s: float) -> dict[str, float]:
+        """The engine is gone: what happened since its last step was not recorded, unless there was nothing to do."""
+        rest_s, self.until_s = max(0.0, now_monotonic_s - self.until_s), max(self.until_s, now_monotonic_s)
+        return {"idle" if self._empty else "not_recorded": rest_s}
+
+
+def _by_bound(busy: Column, observed: Column, analysis: StepAnalysis | None) -> dict[str, float]:
+    if analysis is None:
+        return {"not_modelled": float(busy.sum())}
+    compared = analysis.compared
+    floor = np.minimum(np.where(compared, analysis.floor_s, 0.0), observed)
+    share = np.divide(busy, observed, out=np.zeros(len(busy)), where=observed > 0)
+    parts = {name: float((floor * share)[compared & (analysis.bound == b)].sum()) for b, name in BOUND_PARTS.items()}
+    parts["beyond_floor"] = float(((observed - floor) * share)[compared].sum())
+    parts["not_modelled"] = float(busy[~compared].sum())
+    return parts
+
+
+def _leaves_nothing(steps: StepTable) -> NDArray[np.bool_]:
+    """After which steps no request was left, as far as the engine tells its whole queue."""
+    nothing = np.ones(len(steps), dtype=bool)
+    for name in QUEUES:
+        nothing &= steps.where(name) & (steps[name] == 0) if name in steps.columns else False
+    return nothing

@@ -1,0 +1,233 @@
+"""Monotone sums and histograms since an engine was first seen; what Prometheus takes rates of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rooflens import catalogue as metrics
+from rooflens.analyzer.rules import RULES
+from rooflens.analyzer.sums import known_sum, steps_of
+from rooflens.catalogue import Metric
+from rooflens.findings import Finding, Status
+from rooflens.live_records import HistogramValue, Sample, SourceKind
+from rooflens.model_records import StepAnalysis
+from rooflens.pipeline.labels import Key
+from rooflens.pipeline.time_parts import TimeParts
+from rooflens.protocols import Batch
+from rooflens.records import StepKind, StepTable
+
+MOST_ENGINES = 256  # labels kept; a launcher that names every run anew must not fill the memory
+USUAL_KINDS = ("prefill", "decode", "mixed", "verify")  # there from the start; the others once they were seen
+# Columns summed into each kind of token.
+TOKEN_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "prefill": ("prefill_tokens",),
+    "generated": ("generated_tokens",),
+    "drafted": ("drafted_tokens",),
+    "accepted": ("accepted_tokens",),
+    "recomputed": ("recomputed_tokens",),
+    "discarded": ("discarded_tokens",),
+    "prefix_hit": ("prefix_hit_local_tokens", "prefix_hit_external_tokens"),
+}
+SUMMED: tuple[tuple[Metric, str], ...] = (
+    (metrics.BATCH_SUM, "requests"),
+    (metrics.CONTEXT_SUM, "context_tokens"),
+    (metrics.PREEMPTIONS, "preempted"),
+    (metrics.FINISHED, "finished_requests"),
+)
+BOUNDS = np.array(metrics.STEP_BUCKETS_S)
+
+
+@dataclass(slots=True)
+class _Sum:
+    metric: Metric
+    labels: tuple[str, ...]
+    created_unix_s: float
+    value: float = 0.0
+
+    def sample(self) -> Sample:
+        return Sample(self.metric, self.labels, self.value, self.created_unix_s)
+
+
+@dataclass(slots=True)
+class _Histogram:
+    metric: Metric
+    labels: tuple[str, ...]
+    created_unix_s: float
+    total: float = 0.0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+
+    def sample(self) -> Sample:
+        return Sample(self.metric, self.labels, HistogramValue(tuple(self.counts), self.total), self.created_unix_s)
+
+
+class EngineTotals:
+    """The sums of one label, over all runs of an engine that had it."""
+
+    def __init__(self, key: Key, source: SourceKind, now_unix_s: float) -> None:
+        self.key, self._source = key, source
+        self.created_unix_s = now_unix_s
+        self.live = True
+        self._sums: dict[tuple[str, ...], _Sum] = {}
+        self._histograms: dict[str, _Histogram] = {}
+        self._times: TimeParts | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Every series that will come, at zero: a rate from the first scrape on needs the zero before it."""
+        for kind in USUAL_KINDS:
+            self._kind(kind, self.created_unix_s)
+        for metric, names in ((metrics.TIME, metrics.TIME_PARTS), (metrics.TOKENS, metrics.TOKEN_KINDS)):
+            for name in names:
+                self._sum(metric, name)
+        for metric in (*(metric for metric, _ in SUMMED), metrics.LOST, metrics.RESTARTS):
+            self._sum(metric)
+        for code in RULES:
+            self._sum(metrics.FINDING_COST, str(code))
+            self._sum(metrics.FINDINGS_RAISED, str(code))
+        if self._source is SourceKind.RING:
+            self._sum(metrics.HOOK)
+
+    def begin_run(self, from_monotonic_s: float, before: StepTable) -> None:
+        """Another run of the engine begins; its time is watched from this moment on."""
+        self._times = TimeParts(from_monotonic_s, before)
+        self.live = True
+
+    def restarted(self) -> None:
+        """Another run took this label."""
+        self._add(metrics.RESTARTS, 1)
+
+    def add(self, batch: Batch, analysis: StepAnalysis | None, now_unix_s: float) -> None:
+        """Count what one read brought; ``analysis`` has one row for each of its steps, or is None."""
+        if self._times is not None:
+            self._add_times(self._times.add(batch.steps, analysis))
+        ended = sum(
+            count
+            for event in batch.events
+            if event.name == "requests_ended" and isinstance(count := event.detail.get("finished_requests"), int)
+        )
+        self._add(metrics.FINISHED, ended)
+        self._add(metrics.LOST, batch.lost_steps + batch.torn_steps)
+        if not len(batch.steps):
+            return
+        self._count_kinds(batch.steps, now_unix_s)
+        for metric, column in SUMMED:
+            self._add(metric, known_sum(batch.steps, column) or 0.0)
+        for kind, columns in TOKEN_COLUMNS.items():
+            self._add(metrics.TOKENS, sum(known_sum(batch.steps, column) or 0.0 for column in columns), kind)
+        if self._source is SourceKind.RING:
+            self._add(metrics.HOOK, known_sum(batch.steps, "hook_s") or 0.0)
+        if analysis is not None:
+            self._add_bounds(analysis, now_unix_s)
+
+    def rest_until(self, now_monotonic_s: float, busy: bool) -> None:
+        """Count idle time of an engine that makes no steps; ``busy`` says that one is in flight."""
+        if self._times is not None:
+            self._add_times(self._times.rest_until(now_monotonic_s, busy))
+
+    def end_run(self, now_monotonic_s: float) -> None:
+        """The engine is gone."""
+        if self._times is not None:
+            self._add_times(self._times.end_at(now_monotonic_s))
+        self._times, self.live = None, False
+
+    def judged(self, findings: Iterable[Finding]) -> None:
+        """A window was judged: what each firing finding cost in it."""
+        for finding in findings:
+            if finding.status is Status.FIRING and finding.price is not None:
+                self._add(metrics.FINDING_COST, max(0.0, finding.price.saved_s), str(finding.code))
+
+    def raised(self, codes: Iterable[str]) -> None:
+        """These findings began to fire."""
+        for code in codes:
+            self._add(metrics.FINDINGS_RAISED, 1, str(code))
+
+    def samples(self) -> Iterator[Sample]:
+        """Every series as it stands."""
+        yield from (entry.sample() for entry in self._sums.values())
+        yield from (entry.sample() for entry in self._histograms.values())
+
+    def _sum(self, metric: Metric, *labels: str, created_unix_s: float | None = None) -> _Sum:
+        place = (metric.name, *labels)
+        found = self._sums.get(place)
+        if found is None:
+            found = _Sum(metric, (*self.key, *labels), created_unix_s or self.created_unix_s)
+            self._sums[place] = found
+        return found
+
+    def _add(self, metric: Metric, value: float, *labels: str) -> None:
+        self._sum(metric, *labels).value += float(value)
+
+    def _add_times(self, parts: Mapping[str, float]) -> None:
+        for part, seconds in parts.items():
+            self._add(metrics.TIME, max(0.0, seconds), part)
+
+    def _kind(self, kind: str, created_unix_s: float) -> tuple[_Sum, _Histogram]:
+        if kind not in self._histograms:
+            self._histograms[kind] = _Histogram(metrics.STEP_SECONDS, (*self.key, kind), created_unix_s)
+        return self._sum(metrics.STEPS, kind, created_unix_s=created_unix_s), self._histograms[kind]
+
+    def _count_kinds(self, steps: StepTable, now_unix_s: float) -> None:
+        if "kind" not in steps.columns:
+            return
+        stand_for, timed, kinds = steps_of(steps), steps.where("observed_s"), steps["kind"]
+        for number in np.unique(kinds[steps.where("kind")]).tolist():
+            if number not in StepKind:
+                continue
+            rows = kinds == number
+            count, histogram = self._kind(StepKind(number).name.lower(), now_unix_s)
+            count.value += float(stand_for[rows].sum())
+            rows = rows & timed
+            if not rows.any():
+                continue
+            # A row of several steps counts as so many of its mean: their sum is right, their spread is not known.
+            seconds, weights = np.maximum(steps["observed_s"][rows], 0.0), stand_for[rows]
+            histogram.total += float(seconds.sum())
+            places = np.searchsorted(BOUNDS, seconds / weights, side="left")
+            found = np.bincount(places, weights, minlength=len(BOUNDS) + 1).round().astype(np.int64)
+            histogram.counts = (found + histogram.counts).tolist()
+
+    def _add_bounds(self, analysis: StepAnalysis, now_unix_s: float) -> None:
+        modelled, compared = analysis.modelled, analysis.compared
+        sums = (
+            (metrics.BYTES, ("weights",), analysis.weight_bytes, modelled),
+            (metrics.BYTES, ("kv_read",), analysis.kv_read_bytes, modelled),
+            (metrics.BYTES, ("kv_write",), analysis.kv_write_bytes, modelled),
+            (metrics.FLOPS, (), analysis.flops, modelled),
+            (metrics.COMPARED, (), analysis.observed_s, compared),
+            (metrics.FLOOR, (), analysis.floor_s, compared),
+            (metrics.MEMORY_FLOOR, (), analysis.memory_s, compared),
+        )
+        for metric, labels, column, rows in sums:
+            self._sum(metric, *labels, created_unix_s=now_unix_s).value += float(column[rows].sum())
+
+
+class Totals:
+    """The sums of every label that was seen, at most MOST_ENGINES; the one dead for the longest goes first."""
+
+    def __init__(self, most_engines: int = MOST_ENGINES) -> None:
+        self._most = most_engines
+        self._engines: dict[Key, EngineTotals] = {}
+
+    def of(self, key: Key, source: SourceKind, now_unix_s: float) -> tuple[EngineTotals, bool]:
+        """The sums of a label for a run that takes it now, and whether another run had it before."""
+        found = self._engines.pop(key, None)
+        before = found is not None
+        if found is None:
+            self._make_room()
+            found = EngineTotals(key, source, now_unix_s)
+        self._engines[key] = found  # the newest last
+        return found, before
+
+    def _make_room(self) -> None:
+        while len(self._engines) >= self._most:
+            dead = next((key for key, totals in self._engines.items() if not totals.live), None)
+            if dead is None:
+                return
+            del self._engines[dead]
+
+    def samples(self, shown: Sequence[Key]) -> list[Sample]:
+        """Every series of these labels."""
+        return [s for key in shown if key in self._engines for s in self._engines[key].samples()]
