@@ -1,0 +1,154 @@
+"""A Snapshot as JSON-ready dicts: what the HTTP API serves and every view is drawn from.
+
+Keys are the names of the records' fields: times in seconds, sizes in bytes, ratios from 0 to 1 (``mbu``, ``mfu``,
+``kv_used_*``, ``waiting_share``), all else counts. None is not known. Nothing here is a path or a request's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rooflens.exporters.plain_json import column, plain, words
+from rooflens.exporters.roofline_points import points, roofs
+from rooflens.findings import FINDINGS, Code, Finding, Status
+from rooflens.live_records import EngineView, Snapshot
+from rooflens.model_records import Bound
+from rooflens.records import GraphMode, RooflensError, StepKind
+
+if TYPE_CHECKING:
+    from rooflens.model_records import StepAnalysis
+
+# Facts of an engine that a reader may see; the others name a host, a device or a file.
+FACTS = (
+    "engine", "engine_version", "rank", "runner", "start_unix_s", "weight_dtype", "quantization", "kv_dtype",
+    "kv_blocks", "block_tokens", "max_sequences", "max_batched_tokens", "max_context_tokens", "graph_mode",
+    "attention_backend", "moe_backend", "async_scheduling", "concurrent_batches", "prefix_caching", "chunked_prefill",
+    "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "context_parallel",
+    "speculative_method", "speculative_tokens", "device",
+)  # fmt: skip
+MOST_STEPS = 512  # a Snapshot holds no more of one engine
+BOUND_COLUMNS = ("floor_s", "serial_floor_s", "memory_s", "compute_s", "link_floor_s")
+RATIO_COLUMNS = ("mbu", "mfu")
+
+
+def engines_json(snapshot: Snapshot) -> dict[str, Any]:
+    """Every engine with its state, facts and windows, oldest first; the sources, and what hinders the sidecar."""
+    return {
+        **_about(snapshot),
+        "problems": plain(snapshot.problems),
+        "sources": plain(snapshot.sources),
+        "engines": [_engine(engine) for engine in snapshot.engines],
+    }
+
+
+def findings_json(snapshot: Snapshot, status: Status | None = None, code: Code | None = None) -> dict[str, Any]:
+    """The findings of all engines, those of one status or code only where that is given."""
+    return {
+        **_about(snapshot),
+        "findings": [
+            {**_name(engine), **_finding(finding)}
+            for engine in snapshot.engines
+            for finding in engine.findings
+            if status in (None, finding.status) and code in (None, finding.code)
+        ],
+    }
+
+
+def steps_json(snapshot: Snapshot, model_name: str | None, engine: str | None, last: int = 100) -> dict[str, Any]:
+    """The last steps of one engine as columns, oldest first, with their bounds beside them.
+
+    ``model_name`` or ``engine`` may be left out where the other one, or there being one engine only, says which.
+    RooflensError in one line if none or several fit; ``last`` is cut to 1 to MOST_STEPS.
+    """
+    view = _choose(snapshot, model_name, engine)
+    last = min(max(last, 1), MOST_STEPS)
+    columns = {name: column(view.recent, name, last) for name in view.recent.columns}
+    for name, kinds in (("kind", StepKind), ("graph_mode", GraphMode)):
+        if name in columns:
+            columns[name] = words(kinds, columns[name])
+    if view.recent_analysis is not None:
+        columns |= _bounds(view.recent_analysis, last)
+    count = max(map(len, columns.values()), default=0)
+    return {**_about(snapshot), **_name(view), "source": str(view.source), "steps": count, "columns": columns}
+
+
+def roofline_json(snapshot: Snapshot) -> dict[str, Any]:
+    """For each engine the roofs of its devices together and the points of its steps and windows below them."""
+    return {
+        **_about(snapshot),
+        "engines": [
+            {**_name(engine), "problem": plain(engine.problem), "roofs": roofs(engine), "points": points(engine)}
+            for engine in snapshot.engines
+        ],
+    }
+
+
+def _about(snapshot: Snapshot) -> dict[str, Any]:
+    """Which Snapshot this is."""
+    return {
+        "version": snapshot.version,
+        "snapshot": {
+            "number": snapshot.number,
+            "created_unix_s": plain(snapshot.created_unix_s),
+            "started_unix_s": plain(snapshot.started_unix_s),
+            "loop_s": plain(snapshot.loop_s),
+        },
+    }
+
+
+def _name(engine: EngineView) -> dict[str, Any]:
+    return {"model_name": plain(engine.model_name), "engine": plain(engine.engine)}
+
+
+def _engine(engine: EngineView) -> dict[str, Any]:
+    facts = {name: plain(getattr(engine.info, name)) for name in FACTS} if engine.info else None
+    return {
+        **_name(engine),
+        "source": str(engine.source),
+        "state": str(engine.state),
+        "facts": facts,
+        "hardware": plain(engine.hardware.id) if engine.hardware else None,
+        "first_seen_unix_s": plain(engine.first_seen_unix_s),
+        "last_step_unix_s": plain(engine.last_step_unix_s),
+        "problem": plain(engine.problem),
+        "progress": plain(engine.progress),
+        "derived": plain(engine.derived),
+        "windows": plain(engine.windows),
+        "findings_firing": [str(finding.code) for finding in engine.findings if finding.status is Status.FIRING],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    """All fields but the run's own id, with the title and where the on-call page is."""
+    record = plain(finding)
+    del record["instance"]
+    return {**record, "title": FINDINGS[finding.code].title, "runbook": finding.runbook}
+
+
+def _choose(snapshot: Snapshot, model_name: str | None, engine: str | None) -> EngineView:
+    fits = [
+        view
+        for view in snapshot.engines
+        if model_name in (None, view.model_name) and engine in (None, view.engine)
+    ]  # fmt: skip
+    if len(fits) == 1:
+        return fits[0]
+    found = "several engines fit" if fits else "no engine fits"
+    raise RooflensError(f"{found}: give model_name and engine of one that /api/v1/engines lists")
+
+
+def _bounds(analysis: StepAnalysis, last: int) -> dict[str, list[Any]]:
+    """Columns of bounds, None where a step has none, and what of them is said of the observed time."""
+    modelled, compared = analysis.modelled[-last:].tolist(), analysis.compared[-last:].tolist()
+
+    def where(mask: list[bool], values: list[Any]) -> list[Any]:
+        return [plain(value) if known else None for known, value in zip(mask, values, strict=True)]
+
+    columns = {name: where(modelled, getattr(analysis, name)[-last:].tolist()) for name in BOUND_COLUMNS}
+    columns |= {name: where(compared, getattr(analysis, name)[-last:].tolist()) for name in RATIO_COLUMNS}
+    columns["bound"] = words(Bound, where(modelled, analysis.bound[-last:].tolist()))
+    columns["below_floor"] = where(compared, analysis.below_floor[-last:].tolist())
+    if not analysis.compute_known:
+        for name in ("compute_s", "mfu"):
+            columns[name] = [None] * len(modelled)
+    return columns
