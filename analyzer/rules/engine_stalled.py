@@ -1,10 +1,102 @@
+"""The engine has stopped making steps."""
+
 from __future__ import annotations
 
-from rooflens.analyzer.rules.answers import cannot_tell
+import numpy as np
+
+from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, firing
+from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.findings import Code, Finding
+from rooflens.analyzer.sums import steps_of
+from rooflens.findings import Code, Evidence, Finding
+from rooflens.live_records import Progress, State
+
+CODE = Code.ENGINE_STALLED
+LEAST_OPEN_S = 3.0  # below it nobody's hand is faster, and a garbage collection or a swapped page passes by itself
+LEAST_STILL_S = 10.0  # a metrics page is read every few seconds: two reads without a token may be one slow prompt
+TIMES_EXPECTED = 4.0  # the longest recent step varies by less than this from one to the next
+CANNOT_SEE = "whether the engine moves: the hook, or a metrics page that answers"
 
 
 def engine_stalled(case: Case) -> Finding:
-    """To be written."""
-    return cannot_tell(case, Code.ENGINE_STALLED, "the rule itself")
+    """A step came to nothing: it was handed to the executor and its output has not come back.
+
+    Fires when the open step is older than 3 s and older than 4 times what it should take: the longest recent step,
+    longer in proportion where it has more tokens than any of them (a large prefill is no stall). Without the hook,
+    when requests run or wait and nothing has been counted for 10 s, and for 4 times the longest recent step. An
+    engine that sleeps or has ended is not stalled, and of one that has made fewer than 20 steps it cannot be told:
+    the first steps compile. The price is the engine's time since then: all of it is lost. Judged every second.
+    """
+    progress = case.progress
+    if progress is None or progress.state in (State.UNREACHABLE, State.STANDBY):
+        return cannot_tell(case, CODE, CANNOT_SEE)
+    if progress.state is not State.LIVE:
+        return cleared(case, CODE, f"the engine has {progress.state}: it makes no steps")
+    if progress.asleep:
+        return cleared(case, CODE, "the engine sleeps")
+    longest_s, most_tokens, steps = _recent(case)
+    expected_s = longest_s * max(1.0, (progress.open_tokens or 0) / most_tokens) if most_tokens else longest_s
+    limit_s = max(LEAST_OPEN_S, TIMES_EXPECTED * expected_s)
+    still_limit_s = max(LEAST_STILL_S, TIMES_EXPECTED * longest_s)
+    stood_s, what = _stood(progress, limit_s, still_limit_s)
+    if stood_s is None:
+        return cleared(case, CODE, "the engine moves")
+    if steps < LEAST_STEPS:
+        return cannot_tell(case, CODE, f"at least {LEAST_STEPS} steps of this engine (it made {steps})")
+    evidence = (
+        Evidence("stands_still", stood_s, "s"),
+        Evidence("expected", expected_s, "s"),
+        Evidence("longest_recent_step", longest_s, "s"),
+        *((Evidence("open_tokens", progress.open_tokens),) if progress.open_tokens is not None else ()),
+        *((Evidence("open_requests", progress.open_requests),) if progress.open_requests is not None else ()),
+    )
+    return firing(
+        case,
+        CODE,
+        f"{what} for {stood_s:.0f} s; the longest recent step took {longest_s:.2g} s",
+        evidence,
+        _remedy(case),
+        confidence=0.95 if progress.open_age_s is not None else 0.8,
+        price=priced(
+            stood_s - expected_s,
+            stood_s - TIMES_EXPECTED * expected_s,
+            stood_s,
+            stood_s,
+            "time since the last step should have ended; it grows until the engine moves again",
+        ),
+    )
+
+
+def _stood(progress: Progress, limit_s: float, still_limit_s: float) -> tuple[float | None, str]:
+    """(seconds that the engine has stood still, what stands) where that is too long, else (None, '')."""
+    if progress.open_age_s is not None and progress.open_age_s > limit_s:
+        return progress.open_age_s, "a step has been open"
+    if progress.still_s is not None and progress.still_s > still_limit_s:
+        return progress.still_s, "requests are there and nothing has been counted"
+    return None, ""
+
+
+def _recent(case: Case) -> tuple[float, float, int]:
+    """(longest step in seconds, most tokens of a step, steps) of what is known of the engine; zeros without any."""
+    tables = [window.steps for window in case.windows] if case.recent is None else [case.recent]
+    longest_s, most_tokens, steps = 0.0, 0.0, 0
+    for table in tables:
+        each = steps_of(table)
+        steps += round(float(each.sum()))
+        timed = table.where("observed_s")
+        if timed.any():
+            longest_s = max(longest_s, float((table["observed_s"] / each)[timed].max()))
+        known = table.where("query_tokens")
+        if known.any():
+            most_tokens = max(most_tokens, float(np.max((table["query_tokens"] / each)[known])))
+    return longest_s, most_tokens, steps
+
+
+def _remedy(case: Case) -> str:
+    engine = case.info.engine if case.info else ""
+    bound = {
+        "vllm": "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=60 makes the next one end by itself",
+        "sglang": "--watchdog-timeout 60 makes the next one end by itself",
+    }.get(engine)
+    advice = "look where it hangs before restarting: py-spy dump --pid of the engine core and of each worker"
+    return f"{advice}; {bound}" if bound else advice

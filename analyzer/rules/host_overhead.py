@@ -1,10 +1,159 @@
+"""The device waits for the host between steps."""
+
 from __future__ import annotations
 
-from rooflens.analyzer.rules.answers import cannot_tell
+import numpy as np
+
+from rooflens.analyzer.rules.answers import NO_HOOK, active_s, cannot_tell, cleared, firing, setting, too_few
+from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.findings import Code, Finding
+from rooflens.analyzer.sums import known_sum, steps_of, time_spent
+from rooflens.findings import Code, Evidence, Finding, Price
+from rooflens.live_records import Window, WindowFigures
+from rooflens.records import StepTable
+
+CODE = Code.HOST_OVERHEAD
+BETWEEN_RATIO = 0.25  # a healthy engine has below 0.05; at a quarter the change pays for the trouble
+TYPICAL_RATIO = 0.15  # of the median step: one long pause of the host is not an overhead of every step
+TUNED_RATIO = 0.05  # what a tuned synchronous engine needs between its steps
+DEVICE_RATIO = 0.75  # device time below this part of the step: a quarter of it waits, as above
+DEVICE_CLEAR_RATIO = 0.9  # the events leave out a little of every step
+NO_WAIT_RATIO = 0.05  # of the step: then the result was there already when the engine asked
+NO_WAIT_SHARE = 0.8  # of the steps
+CALL_RATIO = 0.5  # of the step inside the executor's call: it may compute there, which is no host overhead
+NEED_DEVICE = "device time of the steps: ROOFLENS_DEVICE_TIME=1"
 
 
 def host_overhead(case: Case) -> Finding:
-    """To be written."""
-    return cannot_tell(case, Code.HOST_OVERHEAD, "the rule itself")
+    """Scheduling, input preparation, sampling or Python itself keeps the device waiting.
+
+    An engine that schedules a step only after the last output: fires when the time between steps, while requests
+    are there, is a quarter of all or more, and 15 % or more at the median step. An engine that schedules ahead: when
+    device time is less than three quarters of the steps' time, or when in 80 % of the steps it never waited for the
+    output (the result was already there) though it was not busy inside the executor's call. Else cannot_tell, which
+    ROOFLENS_DEVICE_TIME=1 cures. The price is the time between steps beyond the 5 % that a tuned engine needs.
+    """
+    if (few := too_few(case, CODE)) or case.window is None:
+        return few or cannot_tell(case, CODE, NO_HOOK)
+    window, figures = case.window, case.figures[-1]
+    if bool((steps_of(window.steps) > 1).any()) or "submit_monotonic_s" not in window.steps.columns:
+        return cannot_tell(case, CODE, NO_HOOK)
+    info = case.info
+    if info is None or info.async_scheduling is None or info.concurrent_batches is None:
+        return cannot_tell(case, CODE, "whether the engine schedules ahead of the output (its settings)")
+    if info.async_scheduling is False and info.concurrent_batches == 1:
+        return _one_by_one(case, window, figures)
+    return _ahead(case, window, figures)
+
+
+def _one_by_one(case: Case, window: Window, figures: WindowFigures) -> Finding:
+    """Of an engine whose next step begins after the last output."""
+    judged_s = active_s(figures)
+    ratio = figures.between_s / judged_s if judged_s else 0.0
+    spent = time_spent(window.steps)
+    observed = np.maximum(window.steps["observed_s"][1:], 0.0)[spent.timed[1:]]
+    gaps = spent.gap_s[1:][spent.timed[1:]]
+    typical = float(np.median(gaps / np.maximum(gaps + observed, 1e-12))) if len(gaps) else 0.0
+    evidence = (
+        Evidence("between_steps", figures.between_s, "s"),
+        Evidence("between_steps_share", ratio, "1"),
+        Evidence("between_steps_share_of_the_median_step", typical, "1"),
+        *_host_times(window.steps),
+    )
+    if ratio < BETWEEN_RATIO or typical < TYPICAL_RATIO:
+        return cleared(case, CODE, f"{ratio:.0%} of the time lies between steps", *evidence)
+    tuned_s = TUNED_RATIO / (1 - TUNED_RATIO) * figures.busy_s
+    price = priced(
+        figures.between_s - tuned_s,
+        figures.between_s - 2 * tuned_s,
+        figures.between_s,
+        judged_s,
+        f"the time between steps, less the {TUNED_RATIO:.0%} that a tuned engine needs (none to twice that)",
+    )
+    return firing(
+        case,
+        CODE,
+        f"{ratio:.0%} of the engine's time is spent between steps, {np.mean(gaps) * 1e3:.3g} ms before each",
+        evidence,
+        _remedy(case),
+        confidence=0.9,
+        price=price,
+    )
+
+
+def _ahead(case: Case, window: Window, figures: WindowFigures) -> Finding:
+    """Of an engine that schedules the next step before the last output has come."""
+    table = window.steps
+    timed = table.where("observed_s") & (table["observed_s"] > 0)
+    on_device = timed & table.where("device_s")
+    if on_device.sum() * 2 >= len(table):
+        device_s, observed_s = (float(table[name][on_device].sum()) for name in ("device_s", "observed_s"))
+        ratio = device_s / observed_s
+        evidence = (Evidence("device_time_share", ratio, "1"), *_host_times(table))
+        if ratio >= DEVICE_RATIO:
+            return cleared(case, CODE, f"the device works {min(ratio, 1.0):.0%} of the time", *evidence)
+        price = priced(
+            DEVICE_CLEAR_RATIO * observed_s - device_s,
+            DEVICE_RATIO * observed_s - device_s,
+            observed_s - device_s,
+            active_s(figures),
+            "the steps' time beyond device time, less the tenth that a tuned engine has there (none to a quarter)",
+        )
+        text = f"the device works {ratio:.0%} of the steps' time and waits for the host in the rest"
+        return firing(case, CODE, text, evidence, _remedy(case), confidence=0.9, price=price)
+    return _by_waiting(case, window, timed)
+
+
+def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Finding:
+    """By whether the engine ever waits for the output; the price is not known without device time."""
+    table = window.steps
+    known = timed & table.where("wait_s") & table.where("executor_s")
+    if known.sum() * 2 < len(table):
+        return cannot_tell(case, CODE, NEED_DEVICE)
+    observed = table["observed_s"][known]
+    share = float((table["wait_s"][known] <= NO_WAIT_RATIO * observed).mean())
+    call = float(table["executor_s"][known].sum() / observed.sum())
+    evidence = (
+        Evidence("steps_that_did_not_wait", share, "1"),
+        Evidence("executor_call_share", call, "1"),
+        *_host_times(table),
+    )
+    if share < NO_WAIT_SHARE:
+        return cleared(case, CODE, f"the engine waits for the device in {1 - share:.0%} of its steps", *evidence)
+    if call >= CALL_RATIO:
+        return cannot_tell(case, CODE, NEED_DEVICE)
+    text = f"in {share:.0%} of the steps the output was already there: the host is slower than the device"
+    return firing(case, CODE, text, evidence, _remedy(case), confidence=0.7, price=_price_of_floor(case))
+
+
+def _price_of_floor(case: Case) -> Price | None:
+    """From nothing to all that lies above the floor; None where there is no floor."""
+    figures = case.figures[-1]
+    if figures.compared_s is None or figures.floor_s is None:
+        return None
+    above_s = max(0.0, figures.compared_s - figures.floor_s)
+    derivation = "from nothing to all time above the floor: device time would tell (ROOFLENS_DEVICE_TIME=1)"
+    return priced(above_s / 2, 0.0, above_s, active_s(figures), derivation)
+
+
+def _host_times(table: StepTable) -> tuple[Evidence, ...]:
+    """What is known of the host's own work, in seconds, and rows under a grammar, whose mask the host computes."""
+    times = ((name, known_sum(table, f"{name}_s")) for name in ("schedule", "update", "hook"))
+    rows = known_sum(table, "structured_rows")
+    return (
+        *(Evidence(name, seconds, "s") for name, seconds in times if seconds is not None),
+        *((Evidence("rows_under_a_grammar", int(rows)),) if rows else ()),
+    )
+
+
+def _remedy(case: Case) -> str:
+    info, steps = case.info, case.figures[-1]
+    cores = "give the engine core whole CPU cores"
+    if info is not None and info.async_scheduling is False:
+        plain = "let scheduling overlap the forward pass"
+        first = setting(info, "", plain, "--async-scheduling", "drop --disable-overlap-schedule")
+    else:
+        plain = "stream to clients every {} steps instead of each"
+        first = setting(info, "4", plain, "--stream-interval", "--num-continuous-decode-steps")
+    batch = f"; batch more (now {steps.batch_mean:.3g} a step)" if steps.batch_mean else ""
+    return f"{first}; {cores}{batch}"

@@ -1,10 +1,136 @@
+"""The numbers contradict each other."""
+
 from __future__ import annotations
 
-from rooflens.analyzer.rules.answers import cannot_tell
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflens.analyzer.figures import MOST_BELOW_RATIO
+from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, firing
 from rooflens.analyzer.rules.case import Case
-from rooflens.findings import Code, Finding
+from rooflens.analyzer.sums import clock_jumps_s, steps_of
+from rooflens.findings import Code, Evidence, Finding, Severity
+from rooflens.live_records import Window
+
+CODE = Code.MEASUREMENT_INVALID
+NOISE_RATIO = 0.03  # of the floor: clocks, and a roof that was measured on a machine that others use
+LEAST_BELOW = 3  # single steps below the floor, so that one odd time stamp of a short window is none
+LOST_RATIO = 0.01  # of the steps; sums and rates are then off by about as much
+LEAST_JUMP_S = 1.0  # of the wall clock; less is a correction by its time service
+OVER_RATIO = 1.05  # counters of one page are read one after the other, while steps end
+SPAN_RATIO = 1.1  # as above, for times that were derived from a histogram
+COUNTS = (
+    "requests", "query_tokens", "prefill_tokens", "sampled_rows", "generated_tokens", "context_tokens",
+    "recomputed_tokens", "running", "waiting", "kv_blocks_used", "preempted",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """One contradiction: what it is, what not to trust because of it, the fact, and whether only wall times suffer."""
+
+    text: str
+    distrust: str
+    fact: Evidence
+    mild: bool = False
 
 
 def measurement_invalid(case: Case) -> Finding:
-    """To be written."""
-    return cannot_tell(case, Code.MEASUREMENT_INVALID, "the rule itself")
+    """A measurement is impossible or contradicts another; nothing that rests on it can be believed.
+
+    Fires when the steps of the window together were faster than their floor by more than 3 %, or, of an engine whose
+    steps cannot shorten each other, more than 2 % of them were; when more than 1 % of the steps were lost or damaged;
+    when counts are negative or break their identities (more tokens generated or prefilled than computed, more blocks
+    used than there are, more busy time than time); when the source complained (a counter that went down). A jump of
+    the wall clock is info: durations do not depend on it. The evidence says which figures not to trust. No price.
+    """
+    window = case.window
+    if window is None or not case.figures or not len(window.steps):
+        return cannot_tell(case, CODE, "a window with steps")
+    faults = [*_floor(case, window), *_lost(case, window), *_counts(case, window), *_source(window)]
+    if not faults:
+        return cleared(case, CODE, "nothing contradicts itself")
+    distrust = tuple(dict.fromkeys(fault.distrust for fault in faults))
+    first, more = faults[0], len(faults) - 1
+    return firing(
+        case,
+        CODE,
+        first.text + (f" (and {more} more)" if more else ""),
+        (*(fault.fact for fault in faults), Evidence("not_to_be_trusted", ", ".join(distrust))),
+        _remedy(faults),
+        confidence=0.9,
+        severity=Severity.INFO if all(fault.mild for fault in faults) else None,
+    )
+
+
+def _floor(case: Case, window: Window) -> Iterator[_Fault]:
+    """Faster than possible: the hardware, the model or the times are not what they are said to be."""
+    analysis, figures = window.analysis, case.figures[-1]
+    if analysis is None or figures.steps < LEAST_STEPS or not figures.floor_s or not figures.compared_s:
+        return
+    ratio = figures.compared_s / figures.floor_s
+    allowed = analysis.floor_s * (1 - NOISE_RATIO)
+    below = int((analysis.compared & (analysis.observed_s < allowed)).sum())
+    single = bool((steps_of(window.steps) == 1).all())
+    info = case.info
+    synchronous = single and info is not None and info.async_scheduling is False and info.concurrent_batches == 1
+    often = below >= max(LEAST_BELOW, MOST_BELOW_RATIO * float(analysis.compared.sum()))
+    if ratio < 1 - NOISE_RATIO or (synchronous and often):
+        text = f"observed {ratio:.2f} times the shortest time that {analysis.hardware} allows for {analysis.model}"
+        if ratio >= 1 - NOISE_RATIO:
+            text = f"{below} steps were faster than {analysis.hardware} allows for {analysis.model}"
+        yield _Fault(text, "floor, MBU and MFU", Evidence("observed_over_floor", ratio, "1"))
+
+
+def _lost(case: Case, window: Window) -> Iterator[_Fault]:
+    """Steps that were not read."""
+    lost, seen = window.lost_steps + window.torn_steps, case.figures[-1].steps
+    if lost > LOST_RATIO * (seen + lost):
+        text = f"{lost} steps were overwritten or damaged before they were read, {seen} were read"
+        yield _Fault(text, "sums and rates", Evidence("lost_or_torn_steps", lost))
+
+
+def _counts(case: Case, window: Window) -> Iterator[_Fault]:
+    """Counts that cannot be."""
+    table, figures = window.steps, case.figures[-1]
+    for name in COUNTS:
+        known = table.where(name)
+        if known.any() and float(np.min(table[name][known])) < 0:
+            yield _Fault(f"{name} is negative", name, Evidence(name, float(np.min(table[name][known]))))
+    computed = float(table["query_tokens"].sum()) if table.has("query_tokens") else None
+    edge = float(figures.batch_max or 0)  # a step's tokens may reach one counter before the page is read, one after
+    for name in ("generated_tokens", "prefill_tokens"):
+        value = getattr(figures, name)
+        if computed is not None and value is not None and value > OVER_RATIO * computed + edge:
+            text = f"{name} {value:,} of {computed:,.0f} tokens computed"
+            yield _Fault(text, "token counts", Evidence(f"{name}_of_computed", value / max(computed, 1.0), "1"))
+    if figures.kv_used_max is not None and figures.kv_used_max > OVER_RATIO:
+        text = f"{figures.kv_used_max:.2f} times the KV pool is used"
+        yield _Fault(text, "KV use", Evidence("kv_used_max", figures.kv_used_max, "1"))
+    longest_s = max((kind.step_max_s or 0.0 for kind in figures.kinds.values()), default=0.0)
+    if figures.span_s and figures.busy_s > SPAN_RATIO * figures.span_s + longest_s:
+        text = f"{figures.busy_s:.3g} s of steps in {figures.span_s:.3g} s"
+        yield _Fault(text, "step times", Evidence("busy_over_span", figures.busy_s / figures.span_s, "1"))
+
+
+def _source(window: Window) -> Iterator[_Fault]:
+    """What the source found wrong itself, and jumps of the wall clock."""
+    for complaint in window.complaints:
+        yield _Fault(complaint, "figures of this window from that source", Evidence("complaint", complaint))
+    jumps = [jump_s for jump_s in clock_jumps_s(window.events) if abs(jump_s) >= LEAST_JUMP_S]
+    if jumps:
+        text = f"the wall clock was set by {jumps[0]:+.1f} s"
+        yield _Fault(text, "times of day (durations hold)", Evidence("clock_jump", jumps[0], "s"), mild=True)
+
+
+def _remedy(faults: list[_Fault]) -> str:
+    names = {fault.fact.name for fault in faults}
+    if "observed_over_floor" in names:
+        return "check --hardware, the number of devices, and the precision of weights and KV cache"
+    if "lost_or_torn_steps" in names:
+        return "give the sidecar processor time: it reads the ring more slowly than the engine writes it"
+    if names == {"clock_jump"}:
+        return "none needed for durations and rates; compare times of day across it with care"
+    return "look at what the source delivers: rooflens doctor"

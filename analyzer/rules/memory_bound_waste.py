@@ -1,10 +1,102 @@
+"""Memory-bound steps are slower than the memory allows."""
+
 from __future__ import annotations
 
-from rooflens.analyzer.rules.answers import cannot_tell
+import numpy as np
+
+from rooflens.analyzer.reachable import reachable
+from rooflens.analyzer.rules.answers import (
+    LEAST_STEPS,
+    active_s,
+    cannot_tell,
+    cleared,
+    firing,
+    no_roofline,
+    setting,
+    too_few,
+)
+from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.findings import Code, Finding
+from rooflens.analyzer.sums import Mask, steps_of
+from rooflens.findings import Code, Evidence, Finding
+from rooflens.model_records import Bound
+
+CODE = Code.MEMORY_BOUND_WASTE
+MARGIN_RATIO = 1.1  # beyond the slow end of what is reachable: the interval's ends are rounded figures themselves
+MEMORY_SHARE = 0.5  # of the compared floor that memory must bind: below it another resource is the story
+LEAST_WASTE_RATIO = 0.05  # of the engine's time that the steps beyond must cost, or nobody gains by changing it
+NEED_DEVICE = "device time of the steps, to tell device from host: ROOFLENS_DEVICE_TIME=1"
 
 
 def memory_bound_waste(case: Case) -> Finding:
-    """To be written."""
-    return cannot_tell(case, Code.MEMORY_BOUND_WASTE, "the rule itself")
+    """The steps are limited by reading weights and KV cache, yet take clearly longer than these bytes need.
+
+    Judged on the memory-bound steps of the window against what published measurements say a tuned engine reaches on
+    such a device: between 55 % and 93 % of the memory bandwidth for weights, 40 % to 96 % for KV, and up to 0.1 ms a
+    layer for launches. Within that: cleared. Beyond its slow end by more than 10 %: fires when device time says that
+    the excess is spent on the device, and is host_overhead's when device time is short; without device time it cannot
+    be told. On hardware whose roof was measured here instead of printed, what is reachable is not known either. The
+    price is the device time beyond what is reachable, from its slow to its fast end.
+    """
+    if few := too_few(case, CODE):
+        return few
+    window, figures = case.windows[-1], case.figures[-1]
+    analysis, table = window.analysis, window.steps
+    if analysis is None or case.roofline is None:
+        return cannot_tell(case, CODE, *no_roofline(case))
+    rows = analysis.compared & (analysis.bound == Bound.MEMORY)
+    bound_s = sum(figures.bound_s.values())
+    if not bound_s or figures.bound_s.get("memory", 0.0) < MEMORY_SHARE * bound_s or _count(case, rows) < LEAST_STEPS:
+        return cleared(case, CODE, "the steps are not bound by memory")
+    reach = reachable(case.roofline, table, analysis)
+    if reach is None:
+        return cannot_tell(case, CODE, f"what a tuned engine reaches on {case.roofline.hardware.id}")
+    observed_s, slow_s = float(analysis.observed_s[rows].sum()), float(reach.slow_s[rows].sum())
+    evidence: tuple[Evidence, ...] = (
+        Evidence("observed", observed_s, "s"),
+        Evidence("floor", float(analysis.floor_s[rows].sum()), "s"),
+        Evidence("reachable_fast", float(reach.fast_s[rows].sum()), "s"),
+        Evidence("reachable_slow", slow_s, "s"),
+        Evidence("memory_bandwidth_used", float(analysis.memory_s[rows].sum()) / observed_s, "1"),
+    )
+    if observed_s <= MARGIN_RATIO * slow_s:
+        return cleared(case, CODE, "the steps take no longer than these bytes may take", *evidence)
+    timed = rows & table.where("device_s")
+    if timed.sum() * 2 < rows.sum() or _count(case, timed) < LEAST_STEPS:
+        return cannot_tell(case, CODE, NEED_DEVICE)
+    device_s, slow_s = float(table["device_s"][timed].sum()), float(reach.slow_s[timed].sum())
+    fast_s = float(reach.fast_s[timed].sum())
+    evidence = (*evidence, Evidence("device_time", device_s, "s"))
+    if device_s <= MARGIN_RATIO * slow_s or device_s - slow_s < LEAST_WASTE_RATIO * active_s(figures):
+        return cleared(case, CODE, "the excess is not spent on the device", *evidence)
+    price = priced(
+        device_s - (slow_s + fast_s) / 2,
+        device_s - slow_s,
+        device_s - fast_s,
+        active_s(figures),
+        "device time of the memory-bound steps beyond what is reachable for their bytes (its slow to its fast end)",
+    )
+    text = f"memory-bound steps take {device_s / slow_s:.1f} times what even a slow kernel needs for their bytes"
+    return firing(case, CODE, text, evidence, _remedy(case, rows), confidence=0.8, price=price)
+
+
+def _count(case: Case, rows: Mask) -> float:
+    """Engine steps that the rows stand for."""
+    return float(steps_of(case.windows[-1].steps)[rows].sum())
+
+
+def _remedy(case: Case, rows: Mask) -> str:
+    """Graphs up to the batch that runs, where the engine does not have them; else the attention back end."""
+    info, table = case.info, case.windows[-1].steps
+    batch = int(np.max(table["requests"][rows] / steps_of(table)[rows]))
+    eager = info is not None and (info.graph_mode or "").upper() in ("NONE", "EAGER")
+    too_small = info is not None and info.graph_sizes and max(info.graph_sizes) < batch
+    if eager:
+        return setting(info, "", "replay captured graphs", "drop --enforce-eager", "drop --disable-cuda-graph")
+    if too_small:
+        size = str(batch)
+        vllm = "--compilation-config with cudagraph_capture_sizes up to"
+        return setting(info, size, "capture graphs up to a batch of {}", vllm, "--cuda-graph-max-bs")
+    used = f" (now {info.attention_backend})" if info is not None and info.attention_backend else ""
+    plain = "another attention back end{}; look for a neighbour on the device and at its memory clock"
+    return setting(info, used, plain, "compare another --attention-backend", "compare another --attention-backend")

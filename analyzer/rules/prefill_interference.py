@@ -1,10 +1,194 @@
+"""Prompts stall the running decodes."""
+
 from __future__ import annotations
 
-from rooflens.analyzer.rules.answers import cannot_tell
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflens.analyzer.rules.answers import LEAST_STEPS, active_s, cannot_tell, cleared, firing, setting, too_few
+from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.findings import Code, Finding
+from rooflens.analyzer.rules.pool import batch_of
+from rooflens.analyzer.sums import Column, Mask, steps_of
+from rooflens.findings import Code, Evidence, Finding
+from rooflens.records import StepKind, StepTable
+
+CODE = Code.PREFILL_INTERFERENCE
+STALL_RATIO = 4.0  # times a plain decode step: readers notice text that stops for several tokens' time
+STALL_S = 0.05  # shorter ones are below what a reader, or a client's own buffering, notices
+WAITING_TOKENS_RATIO = 0.01  # of the tokens generated: then the 99th percentile of the inter-token latency is a stall
+LEAST_STALLS = 2  # one slow step is a hiccup of anything
+MANY_STALLS = 3  # in a window, whatever their share of the tokens
+FRESH_RATIO = 0.5  # of a step's prefill that must be new: what is computed again after preemption is kv_pressure's
+CHANCE_RATIO = 3.0  # times as often in steps with prompts as without: else something else is slow now and then
+GOAL_RATIO = 2.0  # times a plain decode step, which the advised chunk aims at
+LEAST_CHUNK_TOKENS = 16  # smaller chunks cost more in passes over the weights than they save in waiting
+NO_DECODE = f"at least {LEAST_STEPS} plain decode steps of a similar batch to compare with"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stalls:
+    """Steps that made decodes wait: seconds, prompt tokens and waiting sequences each; ``decode_s`` is a plain step."""
+
+    seconds: Column
+    prompt_tokens: Column
+    waiting: Column
+    decode_s: float
 
 
 def prefill_interference(case: Case) -> Finding:
-    """To be written."""
-    return cannot_tell(case, Code.PREFILL_INTERFERENCE, "the rule itself")
+    """Steps that carry prompts take so much longer than plain decode that every running stream sees a gap.
+
+    Judged on steps with new prompt tokens while other sequences decode, against the median plain decode step of a
+    similar batch. Fires when such steps take 4 times as long and at least 50 ms, there are at least two, and 1 % of
+    the window's tokens or three stalls stood behind them; and when steps without prompts are not slow as often.
+    Prompts that are computed again after a preemption belong to kv_pressure. From a metrics page it can only be told
+    where some intervals hold prompts and others none. The price is the time beyond two decode steps for which streams
+    stood still: the work itself remains, in smaller pieces. The remedy is the chunk that would keep a step within
+    twice a decode step, by the measured time for each prompt token.
+    """
+    if (few := too_few(case, CODE)) or case.window is None:
+        return few or cannot_tell(case, CODE, NO_DECODE)
+    table = case.window.steps
+    if not {"kind", "requests", "prefill_tokens", "observed_s"} <= table.columns.keys():
+        return cannot_tell(case, CODE, "prompt tokens and times of the steps")
+    if bool((steps_of(table) > 1).any()):
+        return _of_intervals(case, table)
+    rows = _interfering(table)
+    long = rows & (table["observed_s"] >= STALL_S)
+    if not long.any():
+        return cleared(case, CODE, f"no step with prompts kept decodes waiting for {STALL_S * 1e3:.0f} ms")
+    plain_s = _plain_decode_s(case, batch_of(table)[long])
+    if plain_s is None:
+        return cannot_tell(case, CODE, NO_DECODE)
+    stalls = long & (table["observed_s"] >= STALL_RATIO * plain_s)
+    decode = (table["kind"] == StepKind.DECODE) & table.where("observed_s")
+    by_chance = (
+        float((table["observed_s"][decode] >= max(STALL_S, STALL_RATIO * plain_s)).mean()) if decode.any() else 0
+    )
+    if float(stalls.sum() / rows.sum()) < CHANCE_RATIO * by_chance:
+        return cleared(case, CODE, "steps without prompts are slow as often")
+    found = _Stalls(
+        table["observed_s"][stalls],
+        table["prefill_tokens"][stalls].astype(np.float64),
+        _decoding(table)[stalls],
+        plain_s,
+    )
+    return _judge(case, found, confidence=0.9)
+
+
+def _decoding(table: StepTable) -> Column:
+    """Sequences that were past their prompt while the step ran, in it or left out of it."""
+    prefilling = np.where(table.where("prefill_requests"), table["prefill_requests"], 0)
+    inside = table["requests"] - prefilling
+    left_out = np.where(table.where("running"), table["running"] - table["requests"], 0)
+    decoding: Column = np.maximum(inside + np.maximum(left_out, 0), 0).astype(np.float64)
+    return decoding
+
+
+def _interfering(table: StepTable) -> Mask:
+    """Steps with prompt tokens, most of them new, while others decode."""
+    prefill = np.where(table.where("prefill_tokens"), table["prefill_tokens"], 0)
+    again = np.where(table.where("recomputed_tokens"), table["recomputed_tokens"], 0)
+    fresh = (prefill > 0) & (prefill - again >= FRESH_RATIO * prefill)
+    mixed = (table["kind"] == StepKind.MIXED) | (table["kind"] == StepKind.PREFILL)
+    rows: Mask = fresh & mixed & table.where("observed_s") & (_decoding(table) >= 1)
+    return rows
+
+
+def _plain_decode_s(case: Case, batches: Column) -> float | None:
+    """Median plain decode step at half to twice the batch of the stalls; of earlier windows where this has too few."""
+    low, high = float(np.median(batches)) / 2, float(np.median(batches)) * 2
+    seconds: list[float] = []
+    for window in reversed(case.windows):
+        table = window.steps
+        if "kind" in table.columns and not bool((steps_of(table) > 1).any()):
+            similar = (table["kind"] == StepKind.DECODE) & table.where("observed_s")
+            similar &= (table["requests"] >= low) & (table["requests"] <= high)
+            seconds += table["observed_s"][similar].tolist()
+        if len(seconds) >= LEAST_STEPS:
+            return float(np.median(seconds))
+    return None
+
+
+def _judge(case: Case, stalls: _Stalls, confidence: float) -> Finding:
+    figures, count = case.figures[-1], len(stalls.seconds)
+    waiting = float(stalls.waiting.sum())
+    share = waiting / figures.generated_tokens if figures.generated_tokens else 0.0
+    if count < LEAST_STALLS or (count < MANY_STALLS and share < WAITING_TOKENS_RATIO):
+        return cleared(case, CODE, f"{count} steps with prompts kept decodes waiting: too few to matter")
+    typical_s, goal_s = float(np.median(stalls.seconds)), GOAL_RATIO * stalls.decode_s
+    slope_s = _slope_s(stalls)
+    chunk = _chunk(stalls.decode_s, slope_s)
+    evidence = (
+        Evidence("stalls", count),
+        Evidence("stall_median", typical_s, "s"),
+        Evidence("stall_max", float(stalls.seconds.max()), "s"),
+        Evidence("decode_step_median", stalls.decode_s, "s"),
+        Evidence("tokens_behind_a_stall", share, "1"),
+        Evidence("prompt_tokens_in_a_stall", float(np.median(stalls.prompt_tokens))),
+        Evidence("seconds_for_each_prompt_token", slope_s, "s"),
+        *((Evidence("chunk_for_twice_a_decode_step", chunk),) if chunk else ()),
+    )
+    judged_s, total_s = active_s(figures), float(stalls.seconds.sum())
+    price = priced(
+        total_s - count * goal_s,
+        total_s - count * STALL_RATIO * stalls.decode_s,
+        total_s - count * stalls.decode_s,
+        judged_s,
+        "time for which streams stood still beyond two decode steps (four to one); the work remains, in smaller pieces",
+    )
+    text = (
+        f"{count} steps with prompts took {typical_s * 1e3:.0f} ms where a decode step takes "
+        f"{stalls.decode_s * 1e3:.3g} ms: inter-token latency up to {float(stalls.seconds.max()) * 1e3:.0f} ms"
+    )
+    return firing(case, CODE, text, evidence, _remedy(case, chunk), confidence, price)
+
+
+def _slope_s(stalls: _Stalls) -> float:
+    """Seconds that each prompt token adds to a step, by the median stall."""
+    return float(np.median((stalls.seconds - stalls.decode_s) / np.maximum(stalls.prompt_tokens, 1.0)))
+
+
+def _chunk(decode_s: float, slope_s: float) -> int | None:
+    """Prompt tokens that keep a step within twice a decode step, a power of two; None where that is too few."""
+    tokens = (GOAL_RATIO - 1) * decode_s / max(slope_s, 1e-12)
+    return 2 ** int(math.log2(tokens)) if tokens >= LEAST_CHUNK_TOKENS else None
+
+
+def _remedy(case: Case, chunk: int | None) -> str:
+    if chunk is None:
+        plain = "serve prefill from other devices{}: no chunk of a useful size keeps a step within two decode steps"
+        return setting(case.info, "", plain, f"--kv-transfer-config: {plain.format('')}", "--disaggregation-mode")
+    info = case.info
+    if info is not None and info.engine == "vllm" and info.chunked_prefill is False:
+        return f"--enable-chunked-prefill --max-num-batched-tokens {chunk}"
+    budget = f" (now {info.max_batched_tokens})" if info is not None and info.max_batched_tokens else ""
+    plain = "at most {} tokens a step"
+    return setting(info, f"{chunk}", plain, "--max-num-batched-tokens", "--chunked-prefill-size") + budget
+
+
+def _of_intervals(case: Case, table: StepTable) -> Finding:
+    """From a metrics page: intervals with prompts against intervals without, stalls by how many prompts came."""
+    steps, prefill = steps_of(table), np.where(table.where("prefill_tokens"), table["prefill_tokens"], 0)
+    timed = table.where("observed_s") & table.where("prefill_tokens")
+    mixed, plain = timed & (prefill > 0), timed & (prefill == 0)
+    if not mixed.any():
+        return cleared(case, CODE, "no prompt was computed")
+    if float(steps[plain].sum()) < LEAST_STEPS or not table.where("new_requests")[mixed].all():
+        return cannot_tell(case, CODE, "the time of single steps (the hook), or intervals without any prompt")
+    plain_s = float(table["observed_s"][plain].sum() / steps[plain].sum())
+    budget = (case.info.max_batched_tokens if case.info else None) or float("inf")
+    chunks = np.maximum(np.maximum(table["new_requests"], prefill / budget), 1.0)[mixed]
+    chunks = np.minimum(chunks, steps[mixed])
+    extra = np.maximum(table["observed_s"][mixed] - steps[mixed] * plain_s, 0.0)
+    others = np.maximum(batch_of(table)[mixed] - 1.0, 0.0)
+    long = (extra / chunks + plain_s >= max(STALL_S, STALL_RATIO * plain_s)) & (others >= 1.0)
+    each = np.repeat((extra / chunks + plain_s)[long], np.round(chunks[long]).astype(np.int64))
+    tokens = np.repeat((prefill[mixed] / chunks)[long], np.round(chunks[long]).astype(np.int64))
+    waiting = np.repeat(others[long], np.round(chunks[long]).astype(np.int64))
+    if not len(each):
+        return cleared(case, CODE, "intervals with prompts are hardly slower")
+    return _judge(case, _Stalls(each, tokens.astype(np.float64), waiting, plain_s), confidence=0.5)

@@ -1,0 +1,91 @@
+"""What captured steps would have cost under a change: the same rows put through the roofline again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.analyzer.roofline import Roofline
+from rooflens.analyzer.rules.pool import batch_of
+from rooflens.analyzer.sums import Column, Mask
+from rooflens.model_records import Bound
+from rooflens.records import StepTable
+
+LARGEST_BATCH = 4096  # beyond every engine's default cap; a search for the ridge ends here
+PER_SEQUENCE = ("requests", "query_tokens", "sampled_rows", "context_tokens", "causal_pairs", "context_blocks")
+
+
+def changed(table: StepTable, columns: Mapping[str, NDArray[Any]]) -> StepTable:
+    """The table with some columns replaced; what is known stays known."""
+    return StepTable({**table.columns, **columns}, table.known)
+
+
+def scaled(table: StepTable, factor: Column) -> StepTable:
+    """The steps with ``factor`` times their sequences, each of the same context; the pool's use is left out.
+
+    Shared prefixes are not shared out again: what more sequences read is counted whole, which keeps a price modest.
+    """
+    columns = {n: table[n] * factor for n in PER_SEQUENCE if n in table.columns}
+    kept = {n: column for n, column in table.columns.items() if n != "kv_blocks_used"}
+    return StepTable({**kept, **columns}, table.known)
+
+
+@dataclass(frozen=True, slots=True)
+class Larger:
+    """Steps at a larger batch: seconds saved for the same tokens, and how step time grows (a ratio, 1 is not at all).
+
+    ``low`` takes what lies above the floor to grow with the batch, ``high`` takes it to be constant.
+    """
+
+    saved_s: float
+    low_s: float
+    high_s: float
+    step_growth_low: float
+    step_growth_high: float
+
+
+def at_larger_batch(roofline: Roofline, table: StepTable, rows: Mask, target: float) -> Larger | None:
+    """The rows of ``rows`` (one at least compared) re-evaluated with ``target`` sequences a step; None without any.
+
+    For the same tokens, B / B' as many steps are needed; each takes the time of its own bytes and flops.
+    """
+    chosen = table.take(rows)
+    before = roofline.analyse(chosen)
+    ok = before.compared & (chosen["requests"] > 0)
+    if not ok.any():
+        return None
+    factor = np.maximum(target / np.maximum(batch_of(chosen), 1e-9), 1.0)
+    after = roofline.analyse(scaled(chosen, factor))
+    observed, floor, new = before.observed_s[ok], before.floor_s[ok], after.floor_s[ok]
+    fewer, above = 1.0 / factor[ok], np.maximum(observed - floor, 0.0)
+    growth = new / np.maximum(floor, 1e-12)
+    total_s = float(observed.sum())
+    slow, fast = new + above * factor[ok], new + above
+    return Larger(
+        saved_s=float((observed * (1.0 - growth * fewer)).sum()),
+        low_s=float((observed - slow * fewer).sum()),
+        high_s=float((observed - fast * fewer).sum()),
+        step_growth_low=float(fast.sum()) / total_s,
+        step_growth_high=float(slow.sum()) / total_s,
+    )
+
+
+def ridge_batch(roofline: Roofline, table: StepTable, rows: Mask) -> int:
+    """The largest batch, a power of two times the mean one of ``rows``, at which most of their time is memory-bound.
+
+    Found by doubling: where exactly the knee lies does not change the advice. LARGEST_BATCH where memory always binds.
+    """
+    chosen = table.take(rows)
+    batch = max(1.0, float(np.mean(batch_of(chosen))))
+    factor = 1.0
+    while batch * factor * 2 <= LARGEST_BATCH:
+        analysis = roofline.analyse(scaled(chosen, np.full(len(chosen), factor * 2)))
+        memory = analysis.modelled & (analysis.bound == Bound.MEMORY)
+        if float(analysis.floor_s[memory].sum()) < 0.5 * float(np.nansum(analysis.floor_s)):
+            return round(batch * factor)
+        factor *= 2
+    return LARGEST_BATCH
