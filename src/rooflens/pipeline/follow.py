@@ -46,6 +46,7 @@ class Follower:
         self._open: dict[Place, RingReader] = {}
         self._done: set[Place] = set()  # dead before we came, or read to the end
         self._bad: dict[Place, _Bad] = {}
+        self._read: set[Place] = set()  # counted as far as they could be read; never again from the start
         self._unfit: dict[Path, str] = {}
 
     @property
@@ -60,11 +61,16 @@ class Follower:
         return sorted(self._open.values(), key=lambda ring: (ring.created_unix_s, ring.run))
 
     def drop(self, ring: RingReader) -> None:
-        """The engine is gone and its ring was read to the end."""
+        """The engine is gone and its ring was read to the end, or as far as it can be read."""
         for place in [place for place, known in self._open.items() if known is ring]:
             del self._open[place]
-            self._done.add(place)
             ring.close()
+            if ring.problem is None:
+                self._done.add(place)
+                continue
+            with contextlib.suppress(OSError):
+                status = os.lstat(ring.path)
+                self._bad[place] = _Bad((status.st_ctime_ns, status.st_size), ring.problem)
 
     def health(self) -> list[SourceHealth]:
         """How the open rings and the unreadable ones are doing."""
@@ -84,7 +90,9 @@ class Follower:
         here, unknown = self._listed(folder)
         for place in [place for place in self._bad if place[0] == folder and place not in here]:
             del self._bad[place]
-        self._done -= {place for place in self._done if place[0] == folder and place not in here}
+        gone = {place for place in self._done | self._read if place[0] == folder and place not in here}
+        self._done -= gone
+        self._read -= gone - set(self._open)
         for place, stamp in unknown.items():
             known = self._bad.get(place)
             if known is None or known.stamp != stamp:
@@ -129,10 +137,11 @@ class Follower:
                 return  # it is being made: the next turn knows more
             # Both clocks: the monotonic one began anew if the ring is from before a boot.
             after_us = created_s >= self._started_s and created_unix_s >= self._started_unix_s - CLOCK_STEP_S
-            made_later = self._from_start or after_us
+            made_later = (self._from_start or after_us) and place not in self._read
             if not live and not made_later:
                 self._done.add(place)
                 return
+            self._read.add(place)
             self._open[place] = RingReader(path, f"{path}#{inode}", from_start=made_later)
         except Exception as error:
             if not os.path.lexists(path):

@@ -37,6 +37,7 @@ SUMMED: tuple[tuple[Metric, str], ...] = (
     (metrics.PREEMPTIONS, "preempted"),
     (metrics.FINISHED, "finished_requests"),
 )
+KINDS = frozenset(int(kind) for kind in StepKind)
 BOUNDS = np.array(metrics.STEP_BUCKETS_S)
 
 
@@ -66,9 +67,9 @@ class _Histogram:
 class EngineTotals:
     """The sums of one label, over all runs of an engine that had it."""
 
-    def __init__(self, key: Key, source: SourceKind, now_unix_s: float) -> None:
-        self.key, self._source = key, source
-        self.created_unix_s = now_unix_s
+    def __init__(self, key: Key, now_unix_s: float) -> None:
+        self.key, self.created_unix_s = key, now_unix_s
+        self._source: SourceKind | None = None
         self.live = True
         self._sums: dict[tuple[str, ...], _Sum] = {}
         self._histograms: dict[str, _Histogram] = {}
@@ -87,17 +88,18 @@ class EngineTotals:
         for code in RULES:
             self._sum(metrics.FINDING_COST, str(code))
             self._sum(metrics.FINDINGS_RAISED, str(code))
-        if self._source is SourceKind.RING:
-            self._sum(metrics.HOOK)
 
-    def begin_run(self, from_monotonic_s: float, before: StepTable) -> None:
-        """Another run of the engine begins; its time is watched from this moment on."""
+    def begin_run(self, source: SourceKind, from_monotonic_s: float, before: StepTable, now_unix_s: float) -> None:
+        """A run of the engine takes the label; its time is watched from this moment on.
+
+        A second run of the same kind of source is a restart; of another kind it is the same engine, seen otherwise.
+        """
+        if source is self._source:
+            self._add(metrics.RESTARTS, 1)
+        if source is SourceKind.RING:
+            self._sum(metrics.HOOK, created_unix_s=now_unix_s)
+        self._source, self.live = source, True
         self._times = TimeParts(from_monotonic_s, before)
-        self.live = True
-
-    def restarted(self) -> None:
-        """Another run took this label."""
-        self._add(metrics.RESTARTS, 1)
 
     def add(self, batch: Batch, analysis: StepAnalysis | None, now_unix_s: float) -> None:
         """Count what one read brought; ``analysis`` has one row for each of its steps, or is None."""
@@ -174,7 +176,7 @@ class EngineTotals:
             return
         stand_for, timed, kinds = steps_of(steps), steps.where("observed_s"), steps["kind"]
         for number in np.unique(kinds[steps.where("kind")]).tolist():
-            if number not in StepKind:
+            if number not in KINDS:
                 continue
             rows = kinds == number
             count, histogram = self._kind(StepKind(number).name.lower(), now_unix_s)
@@ -211,15 +213,14 @@ class Totals:
         self._most = most_engines
         self._engines: dict[Key, EngineTotals] = {}
 
-    def of(self, key: Key, source: SourceKind, now_unix_s: float) -> tuple[EngineTotals, bool]:
-        """The sums of a label for a run that takes it now, and whether another run had it before."""
+    def of(self, key: Key, now_unix_s: float) -> EngineTotals:
+        """The sums of a label for a run that takes it now."""
         found = self._engines.pop(key, None)
-        before = found is not None
         if found is None:
             self._make_room()
-            found = EngineTotals(key, source, now_unix_s)
+            found = EngineTotals(key, now_unix_s)
         self._engines[key] = found  # the newest last
-        return found, before
+        return found
 
     def _make_room(self) -> None:
         while len(self._engines) >= self._most:

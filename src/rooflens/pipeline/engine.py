@@ -1,0 +1,186 @@
+"""One engine that is watched: its steps into totals, windows, findings and a view."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from rooflens.analyzer.roofline import Roofline
+from rooflens.analyzer.rules import EVERY_TURN, RULES
+from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.verdicts import Verdicts
+from rooflens.analyzer.window_figures import window_figures
+from rooflens.collector.windows import Stretch, WindowBuilder, WindowSettings, last_rows
+from rooflens.findings import Code, Finding, Status
+from rooflens.live_records import Derived, EngineView, Progress, SourceKind, State, Window, WindowFigures
+from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.pipeline.labels import Key
+from rooflens.pipeline.totals import EngineTotals
+from rooflens.protocols import Batch
+from rooflens.records import EngineInfo, RooflensError, StepTable
+
+KEPT_WINDOWS = 6
+RECENT_STEPS = 512
+STAMP_S = 0.05  # an engine stamps a step within microseconds of handing it over; this much if it is held up
+NO_HARDWARE = "the hardware is not known: give --hardware ID"
+NO_INFO = "the engine's facts are missing"
+
+
+class WatchedEngine:
+    """One run of an engine under one label. ``state`` is how it was at the last read."""
+
+    def __init__(
+        self,
+        key: Key,
+        source: SourceKind,
+        totals: EngineTotals,
+        hardware: HardwareSpec | None,
+        windows: WindowSettings,
+        before: StepTable,
+    ) -> None:
+        self.key, self.source, self.state = key, source, State.LIVE
+        self.problem: str | None = None  # of its source, beside what hinders its roofline
+        self.info: EngineInfo | None = None
+        self._totals, self._hardware = totals, hardware
+        self._roofline: Roofline | None = None
+        self._no_roofline: str | None = NO_HARDWARE if hardware is None else NO_INFO
+        self._builder = WindowBuilder(windows)
+        self._windows: tuple[Window, ...] = ()
+        self._figures: tuple[WindowFigures, ...] = ()
+        self._verdicts = Verdicts()
+        self._findings: tuple[Finding, ...] = ()
+        self.rule_failures = 0
+        self._rule_problems: dict[Code, str] = {}
+        self._progress: Progress | None = None
+        self._derived: dict[str, Derived] = {}
+        self._recent = last_rows([before], RECENT_STEPS)
+        self._first_seen_unix_s = time.time()
+        self._last_step_unix_s: float | None = _last_unix_s(self._recent)
+
+    def take(self, batch: Batch, info: EngineInfo | None, now_monotonic_s: float) -> None:
+        """What one read brought, with the engine's facts; ``now_monotonic_s`` is a moment before it was read."""
+        self._know(info)
+        steps = batch.steps
+        self._progress = batch.progress
+        self._derived |= {value.name: value for value in batch.derived}
+        self._totals.add(batch, self._analysed(steps), time.time())
+        if self.source is SourceKind.RING:
+            # Short of now: a step that began this very moment may not have left its stamp yet.
+            in_flight = batch.progress is not None and batch.progress.open_age_s is not None
+            self._totals.rest_until(now_monotonic_s - STAMP_S, in_flight)
+        if len(steps):
+            self._recent = last_rows([self._recent, steps], RECENT_STEPS)
+            self._last_step_unix_s = _last_unix_s(steps) or self._last_step_unix_s
+        for stretch in (*self._builder.add(batch), *self._builder.advance(now_monotonic_s)):
+            self._close(stretch)
+        if self.state is State.LIVE:
+            self._judge(EVERY_TURN)
+
+    def end(self, state: State, now_monotonic_s: float) -> None:
+        """The engine is gone: what is open is closed."""
+        self.state = state
+        if self._progress is not None:
+            self._progress = replace(self._progress, state=state)
+        for stretch in self._builder.flush():
+            self._close(stretch)
+        self._totals.end_run(now_monotonic_s)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What hinders the sidecar itself at this engine, one line each."""
+        return tuple(f"{'/'.join(self.key)}: {problem}" for problem in self._rule_problems.values())
+
+    def view(self) -> EngineView:
+        """The engine as views see it."""
+        return EngineView(
+            model_name=self.key[0],
+            engine=self.key[1],
+            source=self.source,
+            state=self.state,
+            info=self.info,
+            hardware=self._hardware,
+            first_seen_unix_s=self._first_seen_unix_s,
+            last_step_unix_s=self._last_step_unix_s,
+            windows=self._figures,
+            findings=self._findings,
+            recent=self._recent,
+            recent_analysis=self._analysed(self._recent),
+            problem=self.problem or self._no_roofline,
+            progress=self._progress,
+            derived=tuple(self._derived.values()),
+        )
+
+    def _know(self, info: EngineInfo | None) -> None:
+        """Take facts that are new or have changed: the roofline is compiled for them, once."""
+        if info is None or info is self.info or info == self.info:
+            return
+        self.info = info
+        if self._hardware is None:
+            return
+        try:
+            self._roofline, self._no_roofline = Roofline.of(info, self._hardware), None
+        except RooflensError as error:
+            self._roofline, self._no_roofline = None, str(error)
+
+    def _analysed(self, steps: StepTable) -> StepAnalysis | None:
+        if self._roofline is None or not len(steps):
+            return None
+        try:
+            analysis = self._roofline.analyse(steps)
+        except RooflensError as error:  # a column that this engine does not tell
+            self._no_roofline = str(error)
+            return None
+        self._no_roofline = None
+        return analysis
+
+    def _close(self, stretch: Stretch) -> None:
+        """A window is complete: its figures, and every rule's verdict."""
+        steps = stretch.steps
+        offset_s = float(steps["unix_s"][-1] - steps["output_monotonic_s"][-1]) if "unix_s" in steps.columns else None
+        if offset_s is None:
+            offset_s = time.time() - time.monotonic()
+        analysis = self._analysed(steps)
+        window = Window(
+            info=self.info,
+            source=self.source,
+            start_unix_s=stretch.start_monotonic_s + offset_s,
+            end_unix_s=stretch.end_monotonic_s + offset_s,
+            start_monotonic_s=stretch.start_monotonic_s,
+            end_monotonic_s=stretch.end_monotonic_s,
+            steps=steps,
+            analysis=analysis,
+            problem=self._no_roofline if analysis is None else None,
+            events=stretch.events,
+            lost_steps=stretch.lost_steps,
+            torn_steps=stretch.torn_steps,
+            derived=stretch.derived,
+            complaints=stretch.complaints,
+            whole=stretch.whole,
+        )
+        self._windows = (*self._windows, window)[-KEPT_WINDOWS:]
+        self._figures = (*self._figures, window_figures(window))[-KEPT_WINDOWS:]
+        judged = self._judge(frozenset(RULES) - EVERY_TURN)
+        firing = {finding.code for finding in self._findings if finding.status is Status.FIRING}
+        self._totals.judged(finding for finding in judged if finding.code in firing)
+
+    def _judge(self, codes: frozenset[Code]) -> list[Finding]:
+        """The verdicts of these rules; one that fails is a problem of the sidecar and takes no other with it."""
+        case = Case(self._windows, self._figures, self._roofline, self._hardware, self._progress, self._recent)
+        verdicts: list[Finding] = []
+        failed: dict[Code, str] = {}
+        for code, rule in RULES.items():
+            if code in codes:
+                try:
+                    verdicts.append(rule(case))
+                except Exception as error:
+                    self.rule_failures += 1
+                    failed[code] = f"the rule {code} failed ({type(error).__name__}: {error}): please report it"
+        self._rule_problems = {c: p for c, p in self._rule_problems.items() if c not in codes} | failed
+        self._verdicts, self._findings, raised = self._verdicts.judged(verdicts, time.time())
+        self._totals.raised(raised)
+        return verdicts
+
+
+def _last_unix_s(steps: StepTable) -> float | None:
+    known = len(steps) and "unix_s" in steps.columns and bool(steps.where("unix_s")[-1])
+    return float(steps["unix_s"][-1]) if known else None

@@ -1,0 +1,139 @@
+"""The metrics pages that are read: those that were asked for, and those found where nothing else is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from rooflens.analyzer.arch import known_models
+from rooflens.live_records import SourceHealth, SourceKind, State
+from rooflens.records import EngineInfo, RooflensError
+
+if TYPE_CHECKING:
+    from rooflens.adapters.scrape.page_source import MetricsPage
+
+DISCOVERY_S = 30.0  # between two looks for servers; each asks a handful of local ports
+FORGOTTEN_S = 600.0  # a page that was found and has not answered for so long is looked for anew
+Discover = Callable[[], Sequence[str]]
+
+
+class Pages:
+    """Pages by address. ``failures`` counts reads that failed, ``problems`` is what hinders finding any."""
+
+    def __init__(self, urls: Sequence[str], period_s: float, discover: Discover | None) -> None:
+        """Start reading ``urls``; RooflensError in one line for one that is no address."""
+        self._period_s, self._discover = period_s, discover
+        self._pages: dict[str, MetricsPage] = {}
+        self._found: set[str] = set()
+        self._answer: tuple[str, ...] = ()
+        self._looking: threading.Thread | None = None
+        self._looked_s = -DISCOVERY_S
+        self._gone_failures = 0
+        self.problems: tuple[str, ...] = ()
+        for url in dict.fromkeys(urls):
+            self._open(url)
+
+    @property
+    def failures(self) -> int:
+        """Reads that failed, of all pages there were."""
+        return self._gone_failures + sum(page.failures for page in self._pages.values())
+
+    def all(self) -> list[tuple[str, MetricsPage]]:
+        """Every page with its address."""
+        return list(self._pages.items())
+
+    def look(self, wanted: bool) -> None:
+        """Take what a search found, and begin another if it is ``wanted`` and due; never waits for one."""
+        now_s = time.monotonic()
+        found, self._answer = self._answer, ()
+        for url in found:
+            if url not in self._pages:
+                try:
+                    self._open(url)
+                    self._found.add(url)
+                except RooflensError as error:
+                    self.problems = (str(error),)
+        self._forget(time.time())
+        searching = self._looking is not None and self._looking.is_alive()
+        if wanted and self._discover is not None and not searching and now_s - self._looked_s >= DISCOVERY_S:
+            self._looked_s = now_s
+            self._looking = threading.Thread(target=self._search, args=(self._discover,), daemon=True)
+            self._looking.start()
+
+    def health(self, standby: frozenset[str], engines: Mapping[str, int]) -> list[SourceHealth]:
+        """How every page is doing; those in ``standby`` are left aside."""
+        return [
+            SourceHealth(
+                name=page.name,
+                kind=SourceKind.METRICS,
+                state=State.STANDBY if url in standby else page.state,
+                engines=engines.get(url, 0),
+                last_read_unix_s=page.last_read_unix_s,
+                read_s=page.read_s,
+                problem=page.problem,
+            )
+            for url, page in self._pages.items()
+        ]
+
+    def close(self) -> None:
+        """Stop reading."""
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
+
+    def _open(self, url: str) -> None:
+        from rooflens.adapters.scrape.page_source import MetricsPage  # an HTTP client, of no use beside rings
+
+        page = MetricsPage(url, self._period_s)
+        page.start()
+        self._pages[url] = page
+
+    def _search(self, discover: Discover) -> None:
+        try:
+            self._answer, self.problems = tuple(discover()), ()
+        except Exception as error:
+            self.problems = (f"looking for engines on the usual ports failed: {error}",)
+
+    def _forget(self, now_unix_s: float) -> None:
+        for url in list(self._found):
+            page = self._pages[url]
+            silent = page.state is State.UNREACHABLE and now_unix_s - (page.last_read_unix_s or 0.0) > FORGOTTEN_S
+            if silent:
+                self._gone_failures += page.failures
+                page.close()
+                del self._pages[url]
+                self._found.discard(url)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the page is one of this host, as far as its address tells."""
+    host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def with_model(info: EngineInfo | None, given: Mapping[str, Any] | None) -> EngineInfo | None:
+    """The facts with the model's config where the engine does not state it: the given one, or a shipped one of it."""
+    if info is None or info.model_config is not None:
+        return info
+    config = given if given is not None else _shipped(info.model_name)
+    return info if config is None else replace(info, model_config=dict(config))
+
+
+def _shipped(name: str | None) -> Mapping[str, Any] | None:
+    """The config of a model that is known by exactly this name; a similar name is another model."""
+    wanted = (name or "").strip().casefold()
+    for row in known_models():
+        if wanted and wanted in (str(row["id"]).casefold(), str(row["hf_id"]).casefold()):
+            config: Mapping[str, Any] = row["config"]
+            return config
+    return None

@@ -1,0 +1,237 @@
+"""Everything that is watched, turn by turn: sources in, one snapshot out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rooflens import __version__
+from rooflens import catalogue as metrics
+from rooflens.collector.tables import empty_table
+from rooflens.collector.windows import WindowSettings
+from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, SourceKind, State
+from rooflens.model_records import HardwareSpec
+from rooflens.pipeline.engine import WatchedEngine
+from rooflens.pipeline.follow import Follower
+from rooflens.pipeline.gauges import gauges
+from rooflens.pipeline.labels import Key, Labels, model_name
+from rooflens.pipeline.pages import Discover, Pages, is_loopback, with_model
+from rooflens.pipeline.ring_reader import RingReader, said
+from rooflens.pipeline.totals import Totals
+from rooflens.protocols import Batch
+from rooflens.records import EngineInfo, RooflensError, StepTable
+
+GONE_KEPT_S = 600.0  # an engine that ended or died stays in sight for so long
+MOST_PROBLEMS = 32  # lines; a folder full of damaged rings must not fill a page
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """What to watch and how.
+
+    ``folders`` are folders of rings, read unless ``use_rings`` is False; ``scrape_urls`` are metrics pages, read
+    every ``scrape_s`` seconds. ``hardware`` is what every engine runs on, ``model_config`` the config of a model
+    whose engine does not state it. ``discover`` finds local pages where there is neither a page nor a live ring; it
+    is called in a thread of its own. ``from_start`` also counts what rings held before.
+    """
+
+    folders: Sequence[Path] = ()
+    scrape_urls: Sequence[str] = ()
+    hardware: HardwareSpec | None = None
+    model_config: Mapping[str, Any] | None = None
+    windows: WindowSettings = field(default_factory=WindowSettings)
+    tick_s: float = 1.0
+    scrape_s: float = 5.0
+    use_rings: bool = True
+    from_start: bool = False
+    discover: Discover | None = None
+
+
+class Watch:
+    """Reads all sources once a turn and publishes what it knows; belongs to one thread, ``snapshot`` to all."""
+
+    def __init__(self, settings: WatchSettings) -> None:
+        """RooflensError in one line for an address that is none."""
+        self.settings = settings
+        self._started_unix_s = time.time()
+        self._follower = Follower(settings.folders if settings.use_rings else (), settings.from_start)
+        self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover)
+        self._labels, self._totals = Labels(), Totals()
+        self._engines: dict[str, WatchedEngine] = {}
+        self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
+        self._gone: dict[Key, tuple[EngineView, float]] = {}
+        self._standby: frozenset[str] = frozenset()
+        self._faults: list[str] = []  # of this turn
+        self._told: dict[str, str] = {}  # by other parts of the sidecar
+        self._failures = dict.fromkeys(SourceKind, 0)
+        self._spent_s = 0.0
+        self.snapshot = Snapshot(0, self._started_unix_s, self._started_unix_s, 0.0, __version__)
+
+    def turn(self) -> Snapshot:
+        """Read every source once; a fault of a source or an engine is a line in the snapshot, never an exception."""
+        started_s, cpu_s = time.perf_counter(), time.thread_time()
+        self._faults = []
+        self._guarded("rings", self._read_rings)
+        self._guarded("pages", self._read_pages)
+        now_unix_s = time.time()
+        self._gone = {key: gone for key, gone in self._gone.items() if now_unix_s - gone[1] < GONE_KEPT_S}
+        self._spent_s += time.thread_time() - cpu_s
+        self.snapshot = self._published(now_unix_s, time.perf_counter() - started_s)
+        return self.snapshot
+
+    def spent(self, cpu_s: float) -> None:
+        """Add what publishing cost, to be told with the next snapshot."""
+        self._spent_s += cpu_s
+
+    def problem(self, name: str, line: str | None) -> None:
+        """Say what hinders a part of the sidecar, None that nothing does any more."""
+        if line is None:
+            self._told.pop(name, None)
+        else:
+            self._told[name] = line
+
+    def close(self) -> None:
+        """Let go of every source."""
+        self._follower.close()
+        self._pages.close()
+
+    def _guarded(self, name: str, act: Callable[..., None], *arguments: Any) -> None:
+        """Run one part of a turn; what it raises is a fault of this part alone."""
+        try:
+            act(*arguments)
+        except Exception as error:
+            why = str(error) if isinstance(error, RooflensError) else f"{type(error).__name__}: {error}"
+            self._faults.append(f"{name}: {' '.join(why.split())}")
+
+    def _read_rings(self) -> None:
+        for ring in self._follower.readers():
+            self._guarded(ring.path.name, self._read_ring, ring)
+
+    def _read_ring(self, ring: RingReader) -> None:
+        now_s = time.monotonic()
+        try:
+            batch = ring.read()
+        except Exception as error:
+            self._failures[SourceKind.RING] += 1
+            ring.fail(said(error, ring.path))
+            self._end(ring.run, ring.state, ring.problem)
+            self._follower.drop(ring)
+            return
+        info = with_model(batch.info, self.settings.model_config)
+        try:
+            self._engine(ring.run, SourceKind.RING, info, ring.rank, ring.watched_from_s, ring.before)
+            self._take(ring.run, batch, info, now_s, ring.state)
+        finally:
+            if ring.state is not State.LIVE:
+                self._end(ring.run, ring.state)
+                self._follower.drop(ring)
+
+    def _read_pages(self) -> None:
+        live_rings = [e for e in self._engines.values() if e.source is SourceKind.RING]
+        nothing_else = not self.settings.scrape_urls and not live_rings
+        self._pages.look(nothing_else)
+        served = {engine.key[0] for engine in live_rings}
+        standby: set[str] = set()
+        for url, page in self._pages.all():
+            now_s, read = time.monotonic(), set()
+            for batch in page.read():
+                if is_loopback(url) and model_name(batch.info) in served:
+                    standby.add(url)
+                    continue
+                run = f"{url}|{batch.info.instance if batch.info else ''}"
+                read.add(run)
+                self._guarded(page.name, self._read_page, url, run, batch, now_s, page.state)
+            for run in [run for run, its in self._pages_of.items() if its == url and run not in read]:
+                self._end(run, State.STANDBY if url in standby else State.ENDED)
+        self._standby = frozenset(standby)
+
+    def _read_page(self, url: str, run: str, batch: Batch, now_s: float, state: State) -> None:
+        info = with_model(batch.info, self.settings.model_config)
+        self._pages_of[run] = url
+        self._engine(run, SourceKind.METRICS, info, info.rank if info else 0, now_s, empty_table())
+        self._take(run, batch, info, now_s, state)
+
+    def _engine(
+        self, run: str, source: SourceKind, info: EngineInfo | None, rank: int, from_s: float, before: StepTable
+    ) -> None:
+        """See that the run is watched under a label."""
+        if run in self._engines:
+            return
+        if source is SourceKind.RING:
+            self._make_way(model_name(info))
+        now_unix_s = time.time()
+        key = self._labels.take(run, info, rank)
+        totals = self._totals.of(key, now_unix_s)
+        totals.begin_run(source, from_s, before, now_unix_s)
+        settings = self.settings
+        self._engines[run] = WatchedEngine(key, source, totals, settings.hardware, settings.windows, before)
+        self._gone.pop(key, None)
+
+    def _make_way(self, model: str) -> None:
+        """A ring is exact: pages of this host that tell of the same model stand aside before it takes its label."""
+        for run, url in list(self._pages_of.items()):
+            if is_loopback(url) and self._engines[run].key[0] == model:
+                self._end(run, State.STANDBY)
+
+    def _take(self, run: str, batch: Batch, info: EngineInfo | None, now_s: float, state: State) -> None:
+        engine = self._engines[run]
+        engine.state = state
+        engine.take(batch, info, now_s)
+
+    def _end(self, run: str, state: State, problem: str | None = None) -> None:
+        """The run is over: its label is free, its view stays for a while unless another source tells of it."""
+        engine = self._engines.pop(run, None)
+        self._pages_of.pop(run, None)
+        self._labels.give_back(run)
+        if engine is None:
+            return
+        engine.problem = problem
+        engine.end(state, time.monotonic())
+        if state is not State.STANDBY:
+            self._gone[engine.key] = (engine.view(), time.time())
+
+    def _published(self, now_unix_s: float, loop_s: float) -> Snapshot:
+        views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
+        views.sort(key=lambda view: (view.model_name, view.engine))
+        sources = (*self._follower.health(), *self._pages.health(self._standby, self._engines_by_page()))
+        return Snapshot(
+            number=self.snapshot.number + 1,
+            created_unix_s=now_unix_s,
+            started_unix_s=self._started_unix_s,
+            loop_s=loop_s,
+            version=__version__,
+            engines=tuple(views),
+            sources=sources,
+            samples=tuple(self._samples(views, sources)),
+            problems=self._problems(),
+        )
+
+    def _engines_by_page(self) -> dict[str, int]:
+        pages = list(self._pages_of.values())
+        return {url: pages.count(url) for url in set(pages)}
+
+    def _samples(self, views: Sequence[EngineView], sources: Sequence[SourceHealth]) -> list[Sample]:
+        keys = [(view.model_name, view.engine) for view in views]
+        found = self._totals.samples(keys)
+        found += [sample for view in views for sample in gauges(view)]
+        failures = dict(self._failures)
+        failures[SourceKind.RING] += self._follower.failures
+        failures[SourceKind.METRICS] += self._pages.failures
+        for kind in SourceKind:
+            up = sum(source.kind is kind and source.state is State.LIVE for source in sources)
+            found.append(Sample(metrics.SOURCES_UP, (str(kind),), float(up)))
+            failed = float(failures[kind])
+            found.append(Sample(metrics.SOURCE_FAILURES, (str(kind),), failed, self._started_unix_s))
+        found.append(Sample(metrics.LOOP_SECONDS, (), self._spent_s, self._started_unix_s))
+        found.append(Sample(metrics.SIDECAR_INFO, (__version__,), 1.0))
+        return found
+
+    def _problems(self) -> tuple[str, ...]:
+        own = (line for engine in self._engines.values() for line in engine.problems)
+        lines = dict.fromkeys(
+            (*self._told.values(), *self._faults, *own, *self._follower.problems, *self._pages.problems)
+        )
+        return tuple(lines)[:MOST_PROBLEMS]
