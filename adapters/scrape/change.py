@@ -1,0 +1,174 @@
+"""Two readings of one run of an engine, and what happened between them: differences, steps, the time they took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rooflens.adapters.scrape.pool import Held, held
+from rooflens.adapters.scrape.readings import Reading
+from rooflens.records import StepKind
+
+# Mean tokens of a step over its sequences: beyond it, more prompt than half of what was generated was computed in
+# between, so that latencies tell of prefill as much as of decode. Windows that were decode only stay at 1 to 1.3.
+MIXED_TOKENS_A_ROW = 1.5
+# Sequences that run but put out nothing, on average over the steps: beyond it, at least one of them is at its prompt.
+SILENT_SEQUENCES = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``exact_steps`` is False where steps may be counted more than once: several API servers share the page."""
+
+    before: Reading
+    after: Reading
+    exact_steps: bool = True
+
+    def of(self, key: str) -> float | None:
+        """How much a counter rose; None where an end does not tell."""
+        first, last = self.before.get(key), self.after.get(key)
+        return None if first is None or last is None else last - first
+
+    def mean(self, key: str) -> float | None:
+        """A gauge's mean of both ends; None where an end does not tell."""
+        first, last = self.before.get(key), self.after.get(key)
+        return None if first is None or last is None else (first + last) / 2
+
+    @property
+    def interval_s(self) -> float:
+        """Wall time between the readings."""
+        return self.after.monotonic_s - self.before.monotonic_s
+
+    @property
+    def busy_ends(self) -> bool:
+        """Whether requests ran at both ends."""
+        return min(self.before.get("running") or 0, self.after.get("running") or 0) > 0
+
+    @property
+    def steady(self) -> bool:
+        """Whether no request began to answer, ended or was preempted, and as many ran before as after."""
+        quiet = all(not self.of(key) for key in ("first_token_count", "finished", "preempted"))
+        return quiet and self.busy_ends and self.before.get("running") == self.after.get("running")
+
+    @property
+    def decode_rows(self) -> float | None:
+        """Sequences in the steps that already had a first token, summed; without the histogram, what was generated."""
+        rows = self.of("inter_token_count")
+        if rows is not None:
+            return rows
+        generated = self.of("generated_tokens")
+        return None if generated is None else max(generated - (self.of("first_token_count") or 0), 0.0)
+
+    @property
+    def rows(self) -> float | None:
+        """Sequences in the steps that put out a token, summed over the steps."""
+        decode = self.decode_rows
+        return None if decode is None else decode + (self.of("first_token_count") or 0)
+
+    @property
+    def prompt_tokens(self) -> float | None:
+        """Prompt tokens that were computed, without cache hits; counted when the prompt's first token came."""
+        computed = self.of("computed_prompt_tokens")
+        if computed is not None:
+            return computed
+        whole = self.of("prompt_tokens")
+        return None if whole is None else max(whole - (self.hit_tokens or 0) - (self.of("external_hit_tokens") or 0), 0)
+
+    @property
+    def hit_tokens(self) -> float | None:
+        """Prompt tokens found in the engine's own prefix cache; None where it does not tell."""
+        tokens = self.of("prefix_hit_tokens")
+        blocks = self.of("prefix_hit_blocks") if tokens is None else None
+        if blocks is None:
+            return tokens
+        size = self.after.config.get("block_size", "")
+        return blocks * int(size) if size.isdecimal() else None
+
+    @property
+    def rejected(self) -> float:
+        """Draft tokens that were computed and thrown away."""
+        return max((self.of("drafted") or 0) - (self.of("accepted") or 0), 0)
+
+    @property
+    def inter_token_s(self) -> float | None:
+        """Mean time from a token to the next one of the same sequence; None where nothing was decoded."""
+        total, count = self.of("inter_token_sum"), self.of("inter_token_count")
+        return total / count if total is not None and count else None
+
+    def held(self) -> Held | None:
+        """What requests held of the KV pool on average."""
+        return held(self.before, self.after, self.steady)
+
+    def kind(self, steps: float) -> StepKind:
+        """What the steps did, by what was computed in them; a window that is partly prefill is MIXED."""
+        rows, prompt = self.rows or 0, self.prompt_tokens or 0
+        if not self.decode_rows and prompt:
+            return StepKind.PREFILL
+        if rows + prompt > MIXED_TOKENS_A_ROW * rows:
+            return StepKind.MIXED
+        silent = (self.after.get("running") or 0) - rows / steps
+        if self.steady and silent > SILENT_SEQUENCES:
+            return StepKind.MIXED
+        return StepKind.VERIFY if self.of("drafted") else StepKind.DECODE
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How many steps an interval had, and how that is known."""
+
+    count: int
+    derivation: str
+    low: float | None = None
+    high: float | None = None
+
+
+def steps_of(change: Change) -> Steps | None:
+    """The steps of an interval; None where nothing was computed, or it cannot be told."""
+    counted = change.of("iteration_tokens_count")
+    if counted is not None and change.exact_steps:
+        words = "observations of the tokens of a step; steps that put out no token are not among them"
+        return Steps(round(counted), words, counted - 1, None) if counted >= 1 else None
+    rows, sequences = change.rows, concurrency(change)
+    if not rows or not sequences:
+        return None
+    count = rows / sequences
+    if counted:
+        count = min(count, counted)
+    words = "generated tokens / mean running sequences, as no step is counted"
+    if counted:
+        words = "generated tokens / mean running sequences, as each API server counts the steps it saw"
+    return Steps(max(round(count), 1), words, None, counted)
+
+
+def concurrency(change: Change) -> float | None:
+    """Sequences that decode at one moment: the time they spent between tokens over wall time, or the gauge's mean."""
+    total, gauge = change.of("inter_token_sum"), change.mean("running")
+    decoding = total / change.interval_s if total is not None and change.interval_s > 0 else None
+    known = [value for value in (decoding, gauge) if value]
+    return max(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """How long the steps of an interval took together, and how that is known; ``high_s`` is a hard bound."""
+
+    total_s: float
+    high_s: float
+    derivation: str
+
+
+def busy_of(change: Change, steps: int) -> Busy | None:
+    """The busy time of an interval; None where it cannot be told."""
+    each_s = change.inter_token_s
+    if each_s is not None:
+        words = "steps x mean time between tokens, at most the interval; the time between steps is in it"
+        # The first and the last step may stand partly outside.
+        high_s = change.interval_s + each_s
+        return Busy(min(steps * each_s, change.interval_s), high_s, words)
+    if change.busy_ends:
+        return Busy(change.interval_s, change.interval_s, "the interval, as requests ran at both ends")
+    first_s = change.of("first_token_sum")
+    if first_s:
+        words = "summed time to first token, at most the interval; the time in the queue is in it"
+        total_s = min(first_s, change.interval_s)
+        return Busy(total_s, total_s, words)
+    return None

@@ -1,0 +1,148 @@
+"""A metrics page as a source of batches: a thread fetches it, read() hands over what came and never waits."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rooflens.adapters.scrape.address import address_of
+from rooflens.adapters.scrape.fetch import Limits, Page, fetch
+from rooflens.adapters.scrape.follow import Follower, Given
+from rooflens.adapters.scrape.lives import Lives
+from rooflens.adapters.scrape.names import names_of
+from rooflens.adapters.scrape.readings import Key, PageReading, page_reading
+from rooflens.adapters.scrape.text import read_samples
+from rooflens.live_records import Progress, State
+from rooflens.protocols import Batch
+from rooflens.records import RooflensError
+
+# Many sidecars must not ask at one moment, nor in step with the engine's own period.
+JITTER_RATIO = 0.1
+# After failures the pause doubles up to this: a server that comes back is seen within a minute.
+LONGEST_PAUSE_S = 60.0
+SHORTEST_PERIOD_S = 0.05
+
+
+class MetricsPage:
+    """The engines of one /metrics page.
+
+    ``state`` is LIVE while the page answers and UNREACHABLE otherwise; ``problem`` is one line with the next step,
+    None while all is well; ``failures`` counts the fetches that failed. ``name`` has no credentials. Raises
+    RooflensError for a url that cannot be fetched, or a token that cannot be sent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        period_s: float = 5.0,
+        model_config: Mapping[str, Any] | None = None,
+        *,
+        weight_dtype: str | None = None,
+        quantization: str | None = None,
+        kv_dtype: str | None = None,
+        tensor_parallel: int = 1,
+        engine_version: str | None = None,
+        token: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._address = address_of(url, token)
+        self._period_s, self._limits = max(period_s, SHORTEST_PERIOD_S), limits or Limits()
+        self._given = Given("vllm", model_config, weight_dtype, quantization, kv_dtype, tensor_parallel, engine_version)
+        self._names = names_of(self._given.engine)
+        self._lives = Lives()
+        self._followers: dict[Key, Follower] = {}
+        self._gone: list[Batch] = []
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self.name = self._address.name
+        self.state = State.UNREACHABLE
+        self.problem: str | None = "not read yet"
+        self.failures = 0
+        self.last_read_unix_s: float | None = None
+        self.read_s: float | None = None
+
+    def start(self) -> None:
+        """Begin to fetch; a second call does nothing."""
+        if self._thread is None and not self._stop.is_set():
+            self._thread = threading.Thread(target=self._run, name=f"scrape {self.name}", daemon=True)
+            self._thread.start()
+
+    def read(self) -> list[Batch]:
+        """What came since the last call, one batch for each engine on the page; never waits for the network."""
+        with self._lock:
+            found, self._gone = self._gone, []
+            for follower in self._followers.values():
+                found += follower.drain()
+        return [self._as_of_now(batch) for batch in found] if self.state is State.UNREACHABLE else found
+
+    def _as_of_now(self, batch: Batch) -> Batch:
+        """A batch of a page that does not answer now: what it last said of its progress no longer holds."""
+        if batch.progress is None or batch.progress.state is not State.LIVE:
+            return batch
+        return replace(batch, progress=Progress(State.UNREACHABLE, asleep=batch.progress.asleep))
+
+    def close(self) -> None:
+        """Stop fetching; a fetch under way is left to its deadline."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(self._limits.silence_s)
+
+    def _run(self) -> None:
+        in_a_row = 0
+        while not self._stop.is_set():
+            began_s = time.monotonic()
+            in_a_row = 0 if self.fetch_once() else in_a_row + 1
+            pause_s = self._period_s
+            if in_a_row:
+                pause_s = min(self._period_s * 2.0 ** min(in_a_row, 16), max(LONGEST_PAUSE_S, self._period_s))
+            pause_s *= 1 + random.uniform(-JITTER_RATIO, JITTER_RATIO)
+            self._stop.wait(max(pause_s - (time.monotonic() - began_s), SHORTEST_PERIOD_S))
+
+    def fetch_once(self) -> bool:
+        """Fetch and take in the page now, in the calling thread; whether it answered. Never raises for its faults."""
+        began_s = time.monotonic()
+        try:
+            page = fetch(self._address, self._limits)
+            self.take(page, time.time(), time.monotonic())
+        except RooflensError as error:
+            self.failures += 1
+            self.problem, self.state = str(error), State.UNREACHABLE
+            return False
+        except Exception as error:  # a page must not end the thread that would read the next one
+            self.failures += 1
+            self.problem = f"{self.name} could not be understood ({type(error).__name__}): please report it"
+            self.state = State.UNREACHABLE
+            return False
+        self.read_s = time.monotonic() - began_s
+        self.last_read_unix_s = time.time()
+        return True
+
+    def take(self, page: Page, unix_s: float, monotonic_s: float) -> None:
+        """Take in one page that came at this moment."""
+        reading = page_reading(read_samples(page.text, self._names.meanings), self._names, unix_s, monotonic_s)
+        clock_unix_s = unix_s if page.clock_unix_s is None else page.clock_unix_s
+        life = self._lives.judge(reading.process_started_unix_s, clock_unix_s)
+        with self._lock:
+            for key, engine in reading.engines.items():
+                follower = self._followers.get(key)
+                if follower is None:
+                    follower = self._followers[key] = Follower(self.name, self._given)
+                follower.take(engine, life, reading.process_started_unix_s, len(reading.engines))
+                follower.complain(reading.complaints)
+            for key in [key for key in self._followers if key not in reading.engines]:
+                self._gone += self._followers.pop(key).ended()
+        self.state, self.problem = State.LIVE, self._nothing_said(reading)
+
+    def _nothing_said(self, reading: PageReading) -> str | None:
+        if reading.engines:
+            return None
+        if reading.announced:
+            return f"{self.name} names vLLM's metrics and has no value yet: send it a request"
+        return (
+            f"{self.name} answers, but not with vLLM's metrics: is it the engine's own port, "
+            "and is it started without --disable-log-stats?"
+        )

@@ -1,0 +1,87 @@
+"""The KV pool as a page tells it: blocks held and the contexts in them, at one moment and over an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rooflens.adapters.scrape.readings import Reading
+
+# One block is set aside by the engine (the null block) and never given out.
+SET_ASIDE_BLOCKS = 1
+# The used ratio is exact but for the null block, which the V0 engine counts.
+KV_ROUNDING_BLOCKS = 1.0
+LONGEST_NUMBER = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """``blocks`` can be held by requests, each of ``block_tokens`` tokens."""
+
+    blocks: int
+    block_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What requests held on average over an interval; bounds are None where the pool may have done anything between.
+
+    ``context_tokens`` are summed over the running sequences, a prefix that several share once.
+    """
+
+    blocks: float
+    context_tokens: float
+    context_low: float | None
+    context_high: float | None
+    derivation: str
+
+
+def pool_of(reading: Reading) -> Pool | None:
+    """The pool that the engine's info series describes; None where it does not say."""
+    blocks = positive(reading.config.get("num_gpu_blocks"))
+    block_tokens = positive(reading.config.get("block_size"))
+    if blocks is None or block_tokens is None or blocks <= SET_ASIDE_BLOCKS:
+        return None
+    return Pool(blocks - SET_ASIDE_BLOCKS, block_tokens)
+
+
+def positive(text: str | None) -> int | None:
+    """A positive whole number in a label; None for anything else, "None" included."""
+    if not text or not text.isascii() or not text.isdecimal() or len(text) > LONGEST_NUMBER:
+        return None
+    return int(text) or None
+
+
+def held(before: Reading, after: Reading, steady: bool) -> Held | None:
+    """What was held between two readings; None where neither end tells, or nothing ran at both.
+
+    ``steady`` is whether no request came or went in between: then what is held only grows, and the ends are bounds.
+    """
+    pool = pool_of(after)
+    if pool is None:
+        return None
+    ends = [
+        (used * pool.blocks, running)
+        for reading in (before, after)
+        if (used := reading.get("kv_used")) is not None and (running := reading.get("running") or 0) > 0
+    ]
+    if not ends:
+        return None
+    # A step's new token has its slot already, so the last block of a sequence is filled half and one token more.
+    unfilled = (pool.block_tokens + 1) / 2
+    contexts = [max(blocks * pool.block_tokens - unfilled * running, 0.0) for blocks, running in ends]
+    slack = [(unfilled - 1) * running + KV_ROUNDING_BLOCKS * pool.block_tokens for _, running in ends]
+    both = len(ends) == 2
+    return Held(
+        blocks=sum(blocks for blocks, _ in ends) / len(ends),
+        context_tokens=sum(contexts) / len(contexts),
+        context_low=max(min(contexts) - max(slack), 0.0) if steady and both else None,
+        context_high=max(contexts) + max(slack) if steady and both else None,
+        derivation=_words(pool, steady, both),
+    )
+
+
+def _words(pool: Pool, steady: bool, both: bool) -> str:
+    words = f"KV used x {pool.blocks:,} blocks of {pool.block_tokens} tokens, less half a block a sequence"
+    words += ", mean of both ends" if both else ", of the one end at which requests ran"
+    words += "; a shared prefix counts once, so contexts may be longer"
+    return words if steady and both else words + "; requests came or went in between, so there is no bound"

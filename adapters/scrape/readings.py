@@ -1,0 +1,145 @@
+"""One page into readings: what each engine on it said, one value a quantity, at one moment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rooflens.adapters.scrape.address import printable
+from rooflens.adapters.scrape.names import Meaning, Names
+from rooflens.adapters.scrape.text import Sample, Samples
+
+MODEL, ENGINE, PID = "model_name", "engine", "pid"
+# An engine that does not number itself is the first one.
+FIRST_ENGINE = "0"
+# A page with more engines than this is an aggregator's, not a server's.
+MOST_ENGINES = 256
+MOST_COMPLAINTS = 20
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one engine said: ``values`` by the keys of the table of names, never NaN; a key is absent if not known.
+
+    ``config`` are the labels of the engine's info series. ``unix_s`` and ``monotonic_s`` are when the page came.
+    ``counters`` are the keys of ``values`` that may only rise.
+    """
+
+    model_name: str
+    engine: str
+    unix_s: float
+    monotonic_s: float
+    values: Mapping[str, float]
+    config: Mapping[str, str] = field(default_factory=dict)
+    counters: frozenset[str] = frozenset()
+
+    def get(self, key: str) -> float | None:
+        """The value, None if it is not known."""
+        return self.values.get(key)
+
+
+@dataclass(frozen=True, slots=True)
+class PageReading:
+    """All engines of one page; ``process_started_unix_s`` is the process that answered, None if it does not say."""
+
+    engines: Mapping[Key, Reading]
+    complaints: tuple[str, ...] = ()
+    process_started_unix_s: float | None = None
+    announced: bool = False
+
+
+class _Cell:
+    """The values that were found for one quantity of one engine, before it is decided what they mean."""
+
+    __slots__ = ("preference", "refused", "series")
+
+    def __init__(self) -> None:
+        self.preference = math.inf
+        self.series: dict[tuple[tuple[str, str], ...], float] = {}
+        self.refused: str | None = None
+
+    def add(self, sample: Sample, meaning: Meaning) -> str | None:
+        """Take a series in; a complaint if something is wrong with it."""
+        if meaning.preference > self.preference:
+            return None
+        if meaning.preference < self.preference:
+            self.preference, self.series, self.refused = meaning.preference, {}, None
+        if meaning.kind == "gauge" and any(name == PID for name, _ in sample.labels):
+            self.refused = f"{sample.name} is given for each process (label pid): which one holds is not known"
+            return self.refused
+        before = self.series.get(sample.labels)
+        if before is not None:
+            same = before == sample.value or (math.isnan(before) and math.isnan(sample.value))
+            if not same:
+                self.refused = f"{sample.name} is given twice with different values: neither is taken"
+            return self.refused or f"{sample.name} is given twice with the same value"
+        self.series[sample.labels] = sample.value
+        if len(self.series) > 1 and not meaning.add_over:
+            self.refused = f"{sample.name} is given for several series of one engine, told apart by unknown labels"
+        return self.refused
+
+    def value(self) -> float | None:
+        """What they amount to; None for NaN and for what was refused."""
+        total = math.nan if self.refused or not self.series else sum(self.series.values())
+        return total if math.isfinite(total) else None
+
+
+def page_reading(found: Samples, names: Names, unix_s: float, monotonic_s: float) -> PageReading:
+    """The engines that the samples of one page speak of. Nothing raises: what is wrong is complained about."""
+    cells: dict[Key, dict[str, _Cell]] = {}
+    configs: list[dict[str, str]] = []
+    complaints = dict.fromkeys(found.complaints)
+    process = _Cell()
+    for sample in found.samples:
+        labels = dict(sample.labels)
+        for meaning in names.meanings[sample.name]:
+            if meaning.where and any(labels.get(name) != value for name, value in meaning.where.items()):
+                continue
+            if meaning.kind == "info":
+                configs.append(labels)
+                continue
+            key = (labels.get(MODEL, ""), labels.get(ENGINE, FIRST_ENGINE))
+            cell = process if meaning.kind == "process" else _cell(cells, key, meaning.key)
+            complaint = "more engines than a server has are on this page" if cell is None else cell.add(sample, meaning)
+            if complaint:
+                complaints[complaint] = None
+    engines = {key: _reading(key, row, configs, names, unix_s, monotonic_s, complaints) for key, row in cells.items()}
+    engines = {key: reading for key, reading in engines.items() if _tells(reading)}
+    return PageReading(engines, tuple(complaints)[:MOST_COMPLAINTS], process.value(), found.announced)
+
+
+def _cell(cells: dict[Key, dict[str, _Cell]], key: Key, name: str) -> _Cell | None:
+    if key not in cells and len(cells) >= MOST_ENGINES:
+        return None
+    return cells.setdefault(key, {}).setdefault(name, _Cell())
+
+
+def _tells(reading: Reading) -> bool:
+    """Whether this is an engine at all, and not a lone series with a label of its own."""
+    return "running" in reading.values or "generated_tokens" in reading.values
+
+
+def _reading(
+    key: Key,
+    row: Mapping[str, _Cell],
+    configs: Iterable[Mapping[str, str]],
+    names: Names,
+    unix_s: float,
+    monotonic_s: float,
+    complaints: dict[str, None],
+) -> Reading:
+    values = {}
+    for name, cell in row.items():
+        value = cell.value()
+        if value is not None and value < 0 and name not in names.counters:
+            complaints[f"{name} is negative: {value:g}"] = None
+        elif value is not None:
+            values[name] = value
+    model_name, engine = key
+    config = next(
+        (c for c in configs if c.get(ENGINE, engine) == engine and c.get(MODEL, model_name) == model_name), {}
+    )
+    return Reading(printable(model_name), printable(engine), unix_s, monotonic_s, values, config, names.counters)

@@ -1,0 +1,101 @@
+"""The text of a metrics page into samples, as fast as a page of many engines needs: only wanted names are looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+# More complaints than this about one page help nobody.
+MOST_COMPLAINTS = 5
+# Labels of a sample longer than this are no engine's; it also bounds what the cache of labels holds.
+LONGEST_LABELS = 8192
+
+_SAMPLE = re.compile(
+    r"""[ \t]*(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?[ \t]*
+    (?P<value>[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?|[nN]a[nN]))
+    (?:[ \t]+-?\d+)?[ \t\r]*\Z""",
+    re.VERBOSE | re.ASCII,
+)
+_LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*+)"[ \t]*(?:,[ \t]*|\Z)', re.ASCII)
+_ESCAPE = re.compile(r'\\([\\"n])')
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Sample(NamedTuple):
+    """One line: ``name`` as it stands on the page, ``labels`` sorted by name; a timestamp is left out."""
+
+    name: str
+    labels: Labels
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The wanted samples in the order of the page; ``complaints`` are lines of wanted names that cannot be read.
+
+    ``announced`` is whether a wanted name has a HELP or TYPE line: a metric may be registered and never set.
+    """
+
+    samples: tuple[Sample, ...]
+    complaints: tuple[str, ...] = ()
+    announced: bool = False
+
+
+def read_samples(text: str, wanted: Collection[str]) -> Samples:
+    """Every sample of ``text`` (exposition format 0.0.4) whose name is ``wanted``; other lines are not judged."""
+    samples: list[Sample] = []
+    broken: dict[str, int] = {}
+    announced = False
+    for line in text.split("\n"):
+        brace = line.find("{")
+        name = line[:brace].strip() if brace >= 0 else line.split(None, 1)[0] if line.strip() else ""
+        if name not in wanted:
+            if not announced and line.startswith("# "):
+                announced = _announced(line) in wanted
+            continue
+        sample = _sample(name, line.lstrip()[len(name) :])
+        if sample is None:
+            broken[name] = broken.get(name, 0) + 1
+        else:
+            samples.append(sample)
+    complaints = [f"{name}: {count} lines that cannot be read" for name, count in broken.items()]
+    return Samples(tuple(samples), tuple(complaints[:MOST_COMPLAINTS]), announced)
+
+
+def _announced(line: str) -> str:
+    words = line.split(None, 3)
+    return words[2] if len(words) > 2 and words[1] in ("HELP", "TYPE") else ""
+
+
+def _sample(name: str, rest: str) -> Sample | None:
+    match = _SAMPLE.match(rest)
+    if match is None:
+        return None
+    text = match["labels"]
+    labels = parsed_labels(text) if text and len(text) <= LONGEST_LABELS else None if text else ()
+    return None if labels is None else Sample(name, labels, float(match["value"]))
+
+
+@lru_cache(maxsize=4096)
+def parsed_labels(text: str) -> Labels | None:
+    """What stands between the braces, sorted by name; None if it is no list of labels, or names one twice.
+
+    Kept, because an engine writes the same few label sets thousands of times.
+    """
+    found: dict[str, str] = {}
+    at, text = 0, text.strip()
+    while at < len(text):
+        match = _LABEL.match(text, at)
+        if match is None or match[1] in found:
+            return None
+        found[match[1]] = _ESCAPE.sub(_unescaped, match[2]) if "\\" in match[2] else match[2]
+        at = match.end()
+    return tuple(sorted(found.items()))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
