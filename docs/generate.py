@@ -6,6 +6,7 @@ import argparse
 import importlib
 from pathlib import Path
 
+from rooflens.catalogue import CATALOGUE, OPEN_LABELS, Metric
 from rooflens.cli import VERBS, Verb
 from rooflens.findings import FINDINGS, FindingCode
 
@@ -26,6 +27,18 @@ CLI_INTRODUCTION = """# Commands
 Generated from the command line itself by `make docs`; edit the docstring or the option there.
 
 A fault is one line on standard error and the exit code 2. A verb whose extra is not installed names it.
+"""
+
+METRICS_INTRODUCTION = """# Metrics
+
+Generated from `src/rooflens/catalogue.py` by `make docs`; edit the texts there.
+
+`/metrics` serves these in the Prometheus text format 0.0.4 and, where asked, in OpenMetrics 1.0 with the time at which
+each counter began. Of a histogram Prometheus stores `_bucket`, `_sum` and `_count`. A value that is not known is
+absent, never 0. Counters begin at zero when the sidecar starts and go on across a restart of the engine.
+
+Every series of an engine has `model_name` and `engine`; together they are unique in one sidecar. Ranges such as `[5m]`
+are examples: at least four scrapes long.
 """
 
 
@@ -74,7 +87,38 @@ def cli_page() -> str:
     return "\n".join([CLI_INTRODUCTION, table, "", *(verb_section(name, verb) for name, verb in VERBS.items())])
 
 
-PAGES = {"cli.md": cli_page, "findings.md": findings_page}
+def metric_row(metric: Metric) -> str:
+    """One metric as a row of a Markdown table."""
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
+    cells = (f"[`{metric.name}`](#{metric.name})", metric.kind, metric.unit or "count", labels, metric.help)
+    return "| " + " | ".join(cells) + " |"
+
+
+def metric_section(metric: Metric) -> str:
+    """One metric: what it is, how to read it, and what its labels and buckets can be."""
+    parts = [f"## {metric.name}", metric.help, f"*How to read it.* {metric.reading}"]
+    closed = [f"- `{label}`: {', '.join(metric.values[label])}" for label in metric.labels if label in metric.values]
+    parts += ["\n".join(closed)] if closed else []
+    if metric.buckets:
+        first, second, last = metric.buckets[0], metric.buckets[1], metric.buckets[-1]
+        parts.append(
+            f"Buckets: {len(metric.buckets)} bounds from {first:g} to {last:g}, a factor of {second / first:.3g} apart."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def metrics_page() -> str:
+    """The whole page: a table of all metrics, what open labels hold, then one section for each metric."""
+    table = "\n".join(
+        ["| metric | kind | unit | labels | what it is |", "|---|---|---|---|---|", *map(metric_row, CATALOGUE)]
+    )
+    labels = "\n".join(
+        ["| label | its values |", "|---|---|", *(f"| `{n}` | {text} |" for n, text in OPEN_LABELS.items())]
+    )
+    return "\n".join([METRICS_INTRODUCTION, table, "", labels, "", *map(metric_section, CATALOGUE)])
+
+
+PAGES = {"cli.md": cli_page, "findings.md": findings_page, "metrics.md": metrics_page}
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ ORIGINS = ("datasheet", "measured")
 CODES = tuple(str(code) for code in Code)
 SEVERITIES = tuple(str(severity) for severity in Severity)
 # Half-octaves from 1 ms to 16 s: a quantile is off by a fifth at most.
-STEP_BUCKETS_S = tuple(round(2.0 ** (half / 2), 9) for half in range(-20, 9))
+STEP_BUCKETS_S = tuple(float(f"{2.0 ** (half / 2):.4g}") for half in range(-20, 9))
 
 
 def _engine(
