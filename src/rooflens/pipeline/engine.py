@@ -64,10 +64,7 @@ class WatchedEngine:
         self._progress = batch.progress
         self._derived |= {value.name: value for value in batch.derived}
         self._totals.add(batch, self._analysed(steps), time.time())
-        if self.source is SourceKind.RING:
-            # Short of now: a step that began this very moment may not have left its stamp yet.
-            in_flight = batch.progress is not None and batch.progress.open_age_s is not None
-            self._totals.rest_until(now_monotonic_s - STAMP_S, in_flight)
+        self._rest(batch, now_monotonic_s)
         if len(steps):
             self._recent = last_rows([self._recent, steps], RECENT_STEPS)
             self._last_step_unix_s = _last_unix_s(steps) or self._last_step_unix_s
@@ -75,6 +72,17 @@ class WatchedEngine:
             self._close(stretch)
         if self.state is State.LIVE:
             self._judge(EVERY_TURN)
+
+    def _rest(self, batch: Batch, now_monotonic_s: float) -> None:
+        """Idle time is counted by the clock: an engine without requests tells of it only once it has one."""
+        progress = batch.progress
+        if progress is None or progress.state is not State.LIVE:
+            return
+        if self.source is SourceKind.RING and progress.open_age_s is None:
+            # Short of now: a step that began this very moment may not have left its stamp yet.
+            self._totals.rest_until(now_monotonic_s - STAMP_S, sure=False)
+        elif self.source is SourceKind.METRICS and not len(batch.steps) and progress.still_s == 0:
+            self._totals.rest_until(now_monotonic_s, sure=True)
 
     def end(self, state: State, now_monotonic_s: float) -> None:
         """The engine is gone: what is open is closed."""

@@ -28,12 +28,15 @@ class TimeParts:
         if not len(steps):
             return {}
         output = np.maximum.accumulate(np.maximum(steps["output_monotonic_s"].astype(np.float64), self.until_s))
-        elapsed = np.diff(output, prepend=self.until_s)
+        previous = np.concatenate(([self.until_s], output[:-1]))
+        several = steps["resolution_steps"] > 1 if "resolution_steps" in steps.columns else np.zeros(len(steps), bool)
+        # A row of several steps begins at its submit, and the gaps between them lie within it.
+        begun = np.where(several, np.clip(_submits(steps, previous), previous, output), previous)
+        unseen, elapsed = begun - previous, output - begun
         self.until_s = float(output[-1])
         empty = _leaves_nothing(steps)
         idle = np.concatenate(([self._empty], empty[:-1]))
-        several = steps["resolution_steps"] > 1 if "resolution_steps" in steps.columns else np.zeros(len(steps), bool)
-        idle = np.where(several, empty, idle)  # the gaps of such a row lie within it
+        idle = np.where(several, empty, idle)
         self._empty = bool(empty[-1])
         timed = steps.where("observed_s")
         seconds = steps["observed_s"] if "observed_s" in steps.columns else np.zeros(len(steps))
@@ -41,16 +44,16 @@ class TimeParts:
         busy = np.minimum(observed, elapsed)  # a step that had begun before we watched counts from then on
         gap = elapsed - busy
         parts = _by_bound(busy, observed, analysis)
-        parts["not_recorded"] = float(gap[~timed].sum())
+        parts["not_recorded"] = float(gap[~timed].sum() + unseen.sum())
         parts["idle"] = float(gap[timed & idle].sum())
         parts["between_steps"] = float(gap[timed & ~idle].sum())
         return parts
 
-    def rest_until(self, now_monotonic_s: float, busy: bool) -> dict[str, float]:
-        """Idle seconds up to now, where the last step left nothing to do and no step has begun (``busy``)."""
-        if busy or not self._empty or now_monotonic_s <= self.until_s:
+    def rest_until(self, until_monotonic_s: float, sure: bool = False) -> dict[str, float]:
+        """Idle seconds up to a moment before which no step began; ``sure`` that no request was there either."""
+        if not (self._empty or sure) or until_monotonic_s <= self.until_s:
             return {}
-        idle_s, self.until_s = now_monotonic_s - self.until_s, now_monotonic_s
+        idle_s, self.until_s = until_monotonic_s - self.until_s, until_monotonic_s
         return {"idle": idle_s}
 
     def end_at(self, now_monotonic_s: float) -> dict[str, float]:
@@ -69,6 +72,12 @@ def _by_bound(busy: Column, observed: Column, analysis: StepAnalysis | None) -> 
     parts["beyond_floor"] = float(((observed - floor) * share)[compared].sum())
     parts["not_modelled"] = float(busy[~compared].sum())
     return parts
+
+
+def _submits(steps: StepTable, otherwise: Column) -> Column:
+    if "submit_monotonic_s" not in steps.columns:
+        return otherwise
+    return np.where(steps.where("submit_monotonic_s"), steps["submit_monotonic_s"], otherwise)
 
 
 def _leaves_nothing(steps: StepTable) -> NDArray[np.bool_]:

@@ -124,10 +124,10 @@ class EngineTotals:
         if analysis is not None:
             self._add_bounds(analysis, now_unix_s)
 
-    def rest_until(self, now_monotonic_s: float, busy: bool) -> None:
-        """Count idle time of an engine that makes no steps; ``busy`` says that one is in flight."""
+    def rest_until(self, until_monotonic_s: float, sure: bool) -> None:
+        """Count idle time of an engine that makes no steps, as TimeParts.rest_until."""
         if self._times is not None:
-            self._add_times(self._times.rest_until(now_monotonic_s, busy))
+            self._add_times(self._times.rest_until(until_monotonic_s, sure))
 
     def end_run(self, now_monotonic_s: float) -> None:
         """The engine is gone."""

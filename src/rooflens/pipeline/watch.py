@@ -136,23 +136,29 @@ class Watch:
         served = {engine.key[0] for engine in live_rings}
         standby: set[str] = set()
         for url, page in self._pages.all():
-            now_s, read = time.monotonic(), set()
+            read = set()
             for batch in page.read():
                 if is_loopback(url) and model_name(batch.info) in served:
                     standby.add(url)
                     continue
                 run = f"{url}|{batch.info.instance if batch.info else ''}"
                 read.add(run)
-                self._guarded(page.name, self._read_page, url, run, batch, now_s, page.state)
+                self._guarded(page.name, self._read_page, url, run, batch, page.state)
             for run in [run for run, its in self._pages_of.items() if its == url and run not in read]:
                 self._end(run, State.STANDBY if url in standby else State.ENDED)
         self._standby = frozenset(standby)
 
-    def _read_page(self, url: str, run: str, batch: Batch, now_s: float, state: State) -> None:
+    def _read_page(self, url: str, run: str, batch: Batch, state: State) -> None:
+        """One engine of a page; a page names each of its engines at every read, one that is over a last time."""
+        if run not in self._engines and not len(batch.steps) and _over(batch):
+            return
         info = with_model(batch.info, self.settings.model_config)
+        now_s = time.monotonic() - self.settings.scrape_s  # what is known of now is as old as the last fetch
         self._pages_of[run] = url
-        self._engine(run, SourceKind.METRICS, info, info.rank if info else 0, now_s, empty_table())
+        self._engine(run, SourceKind.METRICS, info, info.rank if info else 0, time.monotonic(), empty_table())
         self._take(run, batch, info, now_s, state)
+        if _over(batch):
+            self._end(run, State.ENDED)
 
     def _engine(
         self, run: str, source: SourceKind, info: EngineInfo | None, rank: int, from_s: float, before: StepTable
@@ -235,3 +241,8 @@ class Watch:
             (*self._told.values(), *self._faults, *own, *self._follower.problems, *self._pages.problems)
         )
         return tuple(lines)[:MOST_PROBLEMS]
+
+
+def _over(batch: Batch) -> bool:
+    """Whether this is the last that a page tells of this run of an engine."""
+    return batch.progress is not None and batch.progress.state is State.ENDED
