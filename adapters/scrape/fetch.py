@@ -170,6 +170,6 @@ def _reason(error: Exception, limits: Limits) -> str:
         return "is refused: nobody listens there; is the server up, and is this its port?"
     if isinstance(error, http.client.IncompleteRead):
         return "sent a page that is cut off: a proxy or a dying server; it is tried again"
-    if isinstance(error, http.client.HTTPException | ValueError | zlib.error):
+    if isinstance(error, http.client.HTTPException | ValueError | zlib.error) and not isinstance(error, OSError):
         return "does not answer in proper HTTP: is this the port of an HTTP server?"
     return "broke the connection: a proxy or a dying server; it is tried again"
