@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, Header, Query, Request, Response
@@ -88,8 +89,8 @@ def _add_faults(app: FastAPI) -> None:
         if error.status_code == 404:
             text = f"there is nothing here; there are: {' '.join(PATHS)}"
         elif error.status_code == 405:
-            text = "this API is read-only: GET or HEAD"
-        return answer({"error": text}, error.status_code, error.headers)
+            return answer({"error": "this API is read-only: GET or HEAD"}, 405, {"allow": ", ".join(READ)})
+        return answer({"error": text}, error.status_code)
 
     @app.exception_handler(RequestValidationError)
     def misunderstood(request: Request, error: RequestValidationError) -> Response:
@@ -100,8 +101,13 @@ def _add_faults(app: FastAPI) -> None:
     def not_found(request: Request, error: RooflensError) -> Response:
         return answer({"error": str(error)}, 404)
 
+    @app.exception_handler(Exception)
+    def failed(request: Request, error: Exception) -> Response:
+        logging.getLogger(__name__).error("%s failed", request.url.path, exc_info=error)
+        return answer({"error": "a fault of rooflens: the sidecar's standard error says which"}, 500)
 
-def answer(content: Any, status: int = 200, headers: Any = None) -> Response:
+
+def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """``content`` as one line of JSON."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n"
     return Response(text, status, headers, media_type="application/json")

@@ -1,0 +1,213 @@
+"""The JSON of a Snapshot: plain, complete, null where nothing is known, and figures that follow from the columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from made_snapshot import (
+    STARTED_UNIX_S,
+    made_bare_engine,
+    made_engine,
+    made_findings,
+    made_info,
+    made_snapshot,
+    made_steps,
+    made_window,
+)
+
+from rooflens.exporters.json_view import FACTS, engines_json, findings_json, roofline_json, steps_json
+from rooflens.findings import Code, Finding, Status
+from rooflens.live_records import EngineView, Snapshot
+from rooflens.records import EngineInfo, RooflensError, StepTable
+
+ALL = {"engines": engines_json, "findings": findings_json, "roofline": roofline_json}
+
+
+def snapshot_of(*engines: EngineView) -> Snapshot:
+    return dataclasses.replace(made_snapshot(0), engines=engines)
+
+
+def as_json(content: Any) -> Any:
+    """There and back; fails on what JSON does not have, a NaN among it."""
+    return json.loads(json.dumps(content, allow_nan=False))
+
+
+def same(content: Any, copy: Any) -> bool:
+    return type(content) is type(copy) and content == copy
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_plain_json(name: str) -> None:
+    for snapshot in (made_snapshot(2), made_snapshot(0), snapshot_of()):
+        content = ALL[name](snapshot)
+        assert same(content, as_json(content))
+        assert content["snapshot"]["number"] == 1
+
+
+def test_an_engine_is_told_whole_and_without_paths_or_ids() -> None:
+    info = dataclasses.replace(made_info(), host="node-1", pod="pod-1", device_uuids=("GPU-1",))
+    view = dataclasses.replace(made_engine(1, "m", "0"), info=info)
+    (engine,) = engines_json(snapshot_of(view))["engines"]
+    assert (engine["model_name"], engine["engine"], engine["state"], engine["source"]) == ("m", "0", "live", "ring")
+    assert engine["hardware"] == "h100-sxm5-80"
+    assert engine["facts"]["max_sequences"] == 256
+    assert engine["facts"]["quantization"] is None
+    assert engine["findings_firing"] == ["missed_batching"]
+    assert [window["end_unix_s"] for window in engine["windows"]] == sorted(w.end_unix_s for w in view.windows)
+    assert engine["windows"][-1]["kinds"]["decode"]["steps"] == 900
+    assert engine["progress"]["open_age_s"] == 0.004
+    assert engine["derived"][0]["low"] == 3000.0
+    assert not any(word in json.dumps(engine) for word in ("pod-1", "GPU-1", "node-1", "made-0", "hidden_size"))
+    assert set(FACTS) <= {field.name for field in dataclasses.fields(EngineInfo)}
+
+
+def test_what_is_not_known_is_null() -> None:
+    (engine,) = engines_json(snapshot_of(made_bare_engine()))["engines"]
+    assert [engine[name] for name in ("facts", "hardware", "last_step_unix_s", "progress")] == [None] * 4
+    assert (engine["windows"], engine["state"]) == ([], "unreachable")
+    assert "--hardware" in engine["problem"]
+    (roofline,) = roofline_json(snapshot_of(made_bare_engine()))["engines"]
+    assert (roofline["roofs"], roofline["points"]) == (None, [])
+
+
+def test_numbers_that_are_none_become_null() -> None:
+    window = dataclasses.replace(made_window(1.0), mbu=math.nan, mfu=np.float64("inf"), batch_mean=np.float64(2.0))
+    (engine,) = engines_json(snapshot_of(dataclasses.replace(made_engine(1, "m", "0"), windows=(window,))))["engines"]
+    assert [engine["windows"][0][name] for name in ("mbu", "mfu", "batch_mean")] == [None, None, 2.0]
+
+
+def test_long_texts_of_others_are_cut() -> None:
+    view = dataclasses.replace(made_bare_engine("x" * 100_000), problem="y" * 100_000)
+    for render in ALL.values():
+        assert len(json.dumps(render(snapshot_of(view)))) < 5000
+
+
+def test_findings_are_those_asked_for() -> None:
+    snapshot = made_snapshot(2)
+    everything = findings_json(snapshot)["findings"]
+    assert [(f["engine"], f["status"]) for f in everything] == [
+        (engine, status) for engine in "01" for status in ("firing", "cleared", "cannot_tell")
+    ]
+    assert {f["code"] for f in findings_json(snapshot, status=Status.FIRING)["findings"]} == {"missed_batching"}
+    assert {f["status"] for f in findings_json(snapshot, code=Code.KV_PRESSURE)["findings"]} == {"cleared"}
+    assert findings_json(snapshot, Status.FIRING, Code.KV_PRESSURE)["findings"] == []
+
+
+def test_a_finding_comes_back_from_its_json() -> None:
+    told = as_json(findings_json(snapshot_of(made_engine(1, "m", "0"))))["findings"]
+    assert tuple(map(Finding.from_json, told)) == made_findings(STARTED_UNIX_S + 1)
+    assert told[0]["runbook"] == "docs/findings.md#missed_batching"
+    assert told[0]["title"]
+
+
+def test_steps_are_columns_of_equal_length() -> None:
+    view = made_engine(1, "m", "0")
+    told = steps_json(snapshot_of(view), "m", "0", 100)
+    assert same(told, as_json(told))
+    assert told["steps"] == 100
+    assert {len(values) for values in told["columns"].values()} == {100}
+    columns = told["columns"]
+    assert columns["sequence"] == list(range(413, 513))
+    assert set(columns["kind"]) == {"decode", "mixed"}
+    assert set(columns["graph_mode"]) == {"full"}
+    assert columns["oldest_wait_s"][:2] == [1.5, None]
+    assert "device_s" not in columns
+    analysis = view.recent_analysis
+    assert analysis is not None
+    assert columns["floor_s"] == analysis.floor_s[-100:].tolist()
+    assert dict(zip(columns["kind"], columns["bound"], strict=True)) == {"decode": "memory", "mixed": "compute"}
+    for floor_s, observed_s, mbu in zip(columns["memory_s"], columns["observed_s"], columns["mbu"], strict=True):
+        assert mbu == pytest.approx(floor_s / observed_s)
+
+
+def test_bounds_are_null_where_a_step_has_none() -> None:
+    view = made_engine(1, "m", "0")
+    analysis = view.recent_analysis
+    assert analysis is not None
+    mask = np.arange(512) % 2 == 0
+    partly = dataclasses.replace(analysis, modelled=mask, compared=mask & (np.arange(512) < 511), compute_known=False)
+    columns = steps_json(snapshot_of(dataclasses.replace(view, recent_analysis=partly)), "m", "0", 4)["columns"]
+    for name in ("floor_s", "bound", "mbu"):
+        assert [value is None for value in columns[name]] == [False, True, False, True]
+    assert columns["mfu"] == columns["compute_s"] == [None] * 4
+
+
+@pytest.mark.parametrize(("last", "count"), [(1, 1), (0, 1), (-5, 1), (10**9, 512)])
+def test_the_number_of_steps_is_bounded(last: int, count: int) -> None:
+    assert steps_json(made_snapshot(1), None, "0", last)["steps"] == count
+
+
+def test_the_engine_is_named_as_far_as_needed() -> None:
+    engines = [dataclasses.replace(made_bare_engine(), model_name=model, engine=label) for model, label in
+               (("a", "0"), ("a", "1"), ("b", "0"))]  # fmt: skip
+    snapshot = snapshot_of(*engines)
+    assert steps_json(snapshot, "b", None)["model_name"] == "b"
+    assert steps_json(snapshot, None, "1")["engine"] == "1"
+    for model, label, words in (
+        (None, "0", "several"),
+        ("a", None, "several"),
+        ("b", "1", "no engine"),
+        ("", "", "no"),
+    ):
+        with pytest.raises(RooflensError, match=words):
+            steps_json(snapshot, model, label)
+    assert steps_json(snapshot_of(made_bare_engine()), None, None) | {"snapshot": None} == {
+        "version": "0.1.0", "snapshot": None, "model_name": "unknown", "engine": "1", "source": "metrics", "steps": 0,
+        "columns": {},
+    }  # fmt: skip
+
+
+def test_the_roofline_follows_from_the_steps() -> None:
+    view = made_engine(1, "m", "0", batch=33)
+    (told,) = roofline_json(snapshot_of(view))["engines"]
+    roofs, analysis = told["roofs"], view.recent_analysis
+    assert analysis is not None
+    assert roofs["ridge_flop_per_byte"]["bf16"] == pytest.approx(989.4e12 / 3.35e12)
+    steps = [point for point in told["points"] if point["of"] == "steps"]
+    assert [(p["kind"], p["batch_from"], p["batch_to"], p["steps"], p["bound"]) for p in steps] == [
+        ("decode", 32, 63, 504, "memory"), ("mixed", 32, 63, 8, "compute"),
+    ]  # fmt: skip
+    decode = view.recent["kind"] == 1
+    moved = (analysis.weight_bytes + analysis.kv_read_bytes + analysis.kv_write_bytes)[decode].sum()
+    seconds, flops = view.recent["observed_s"][decode].sum(), analysis.flops[decode].sum()
+    assert steps[0]["achieved_bytes_per_s"] == pytest.approx(moved / seconds)
+    assert steps[0]["achieved_flops_per_s"] == pytest.approx(flops / seconds)
+    assert steps[0]["intensity_flop_per_byte"] == pytest.approx(flops / moved)
+    for point in steps:
+        assert point["achieved_bytes_per_s"] <= roofs["bandwidth_bytes_per_s"]
+        assert point["achieved_flops_per_s"] <= roofs["peak_flops_per_s"]["bf16"]
+    windows = [point for point in told["points"] if point["of"] == "window"]
+    assert len(windows) == 6
+    assert windows[0]["achieved_bytes_per_s"] == pytest.approx(2.0e13 / 9.72)
+
+
+def test_devices_together_have_higher_roofs() -> None:
+    info = dataclasses.replace(made_info(), tensor_parallel=4)
+    view = dataclasses.replace(made_engine(1, "m", "0"), info=info, recent_analysis=None)
+    (told,) = roofline_json(snapshot_of(view))["engines"]
+    assert told["roofs"]["devices"] == 4
+    assert told["roofs"]["bandwidth_bytes_per_s"] == 4 * 3.35e12
+    assert {point["of"] for point in told["points"]} == {"window"}
+
+
+def test_rows_that_stand_for_several_steps_count_as_several() -> None:
+    steps = made_steps(8, batch=32)
+    columns = {**steps.columns, "requests": steps["requests"] * 10, "resolution_steps": np.full(8, 10)}
+    view = made_engine(1, "m", "0")
+    analysis = view.recent_analysis
+    assert analysis is not None
+    cut = {
+        field.name: getattr(analysis, field.name)[:8]
+        for field in dataclasses.fields(analysis)
+        if isinstance(getattr(analysis, field.name), np.ndarray)
+    }
+    view = dataclasses.replace(
+        view, recent=StepTable(columns), recent_analysis=dataclasses.replace(analysis, **cut), windows=()
+    )
+    (point,) = roofline_json(snapshot_of(view))["engines"][0]["points"]
+    assert (point["steps"], point["batch_from"]) == (80, 32)
