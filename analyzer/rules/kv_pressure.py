@@ -7,7 +7,7 @@ import numpy as np
 from rooflens.analyzer.rules.answers import NO_POOL, NO_QUEUE, active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.rules.pool import admitted, at_cap, budget_full, full, pool_known, queued, share
+from rooflens.analyzer.rules.pool import FULL_RATIO, admitted, at_cap, budget_full, full, pool_known, queued, share
 from rooflens.analyzer.rules.reprice import at_larger_batch, changed
 from rooflens.analyzer.sums import known_sum, steps_of
 from rooflens.findings import Code, Evidence, Finding, Price
@@ -43,7 +43,9 @@ def kv_pressure(case: Case) -> Finding:
     if often and (figures.kv_used_max or 0.0) >= FULL_AFTER_RATIO:
         count = f"{preempted:.0f} preemptions" if preempted else f"{recomputed:,.0f} tokens computed again"
         text = f"{count} in the window: the KV pool is full ({figures.kv_used_max:.0%})"
-        return firing(case, CODE, text, evidence, _remedy(case), confidence=0.95, price=_price_of_recompute(case))
+        return firing(
+            case, CODE, text, evidence, _remedy(case, preempting=True), confidence=0.95, price=_price_of_recompute(case)
+        )
     if not table.where("waiting").any():
         missing = NO_QUEUE if preempted is not None else f"{NO_QUEUE}, and preemptions"
         return cannot_tell(case, CODE, missing)
@@ -54,7 +56,7 @@ def kv_pressure(case: Case) -> Finding:
             f"the pool is full ({figures.kv_used_max:.0%})"
         )
         price = _price_of_queue(case)
-        return firing(case, CODE, text, evidence, _remedy(case), confidence=0.85, price=price)
+        return firing(case, CODE, text, evidence, _remedy(case, preempting=False), confidence=0.85, price=price)
     return cleared(case, CODE, f"{figures.kv_used_max:.0%} of the pool used at most, and nothing lost by it", *evidence)
 
 
@@ -139,16 +141,19 @@ def _wanted(case: Case, table: StepTable) -> float:
     return min(mean, float(cap)) if cap else mean
 
 
-def _remedy(case: Case) -> str:
-    """The batch that the pool carries, or more pool: both with a number."""
+def _remedy(case: Case, preempting: bool) -> str:
+    """More pool; where requests are preempted, also the batch that the pool carries without."""
     figures, info = case.figures[-1], case.info
+    cache = setting(
+        info,
+        f"(now {info.kv_blocks} blocks)" if info is not None and info.kv_blocks else "",
+        "give the KV cache more memory {} or a format of half the bytes",
+        "raise --gpu-memory-utilization or use --kv-cache-dtype fp8",
+        "raise --mem-fraction-static or use --kv-cache-dtype fp8_e4m3",
+    )
+    if not preempting:
+        return cache
     running, used = figures.running_mean or figures.batch_mean or 1.0, figures.kv_used_mean or 1.0
-    fits = max(1, int(running / max(used, 1e-6)))
+    fits = max(1, int(FULL_RATIO * running / max(used, 1e-6)))
     cap = setting(info, str(fits), "cap the batch at {}", "--max-num-seqs", "--max-running-requests")
-    cache = "give the KV cache more memory, or a format of half the bytes"
-    if info is not None and info.engine == "vllm":
-        cache = "raise --gpu-memory-utilization or use --kv-cache-dtype fp8"
-    elif info is not None and info.engine == "sglang":
-        cache = "raise --mem-fraction-static or use --kv-cache-dtype fp8_e4m3"
-    blocks = f" (now {info.kv_blocks} blocks)" if info is not None and info.kv_blocks else ""
-    return f"{cache}{blocks}; else {cap}, as many as the pool carries"
+    return f"{cache}; else {cap}, which fills {FULL_RATIO:.0%} of the pool"
