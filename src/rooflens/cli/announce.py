@@ -1,0 +1,91 @@
+"""What a sidecar says on its terminal: engines that come and go, findings that fire and clear, what hinders it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from rooflens.cli.output import printable
+from rooflens.findings import Finding, Status
+from rooflens.live_records import EngineView, Snapshot, State
+
+NOTHING_YET = "no engine yet: start one with the hook, or give --scrape URL; 'rooflens doctor' says what is missing"
+
+NOT_READ_YET = "not read yet"  # what a page says of itself before its first answer
+
+
+def say(line: str) -> None:
+    """One line on standard output, at once; whoever closed it does not end the sidecar."""
+    with contextlib.suppress(OSError, ValueError):
+        print(printable(line), flush=True)
+
+
+class Announcer:
+    """An exporter that tells, in one line each, what a snapshot has that the one before it had not."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], tuple[State, float]] = {}
+        self._firing: dict[tuple[str, str, str], Finding] = {}
+        self._problems: frozenset[str] = frozenset()
+        self._began = False
+
+    def export(self, snapshot: Snapshot) -> None:
+        """Say what is new."""
+        for line in (*self._engines(snapshot), *self._findings(snapshot), *self._hindrances(snapshot)):
+            say(f"{time.strftime('%H:%M:%S', time.localtime(snapshot.created_unix_s))}  {line}")
+        self._began = True
+
+    def _engines(self, snapshot: Snapshot) -> list[str]:
+        lines = []
+        before, self._states = self._states, {}
+        for view in snapshot.engines:
+            key = (view.model_name, view.engine)
+            self._states[key] = now = (view.state, view.first_seen_unix_s)
+            if before.get(key) != now:
+                lines.append(f"{_name(view)}  {view.state}{_from(view)}{_without_floor(view)}")
+        if not self._began and not snapshot.engines:
+            lines.append(NOTHING_YET)
+        return lines
+
+    def _findings(self, snapshot: Snapshot) -> list[str]:
+        before, self._firing = self._firing, {}
+        lines = []
+        for view in snapshot.engines:
+            for finding in view.findings:
+                place = (view.model_name, view.engine, str(finding.code))
+                if finding.status is Status.FIRING and view.state is State.LIVE:
+                    self._firing[place] = finding
+                    if place not in before:
+                        lines.append(f"{_name(view)}  {fired(finding)}")
+        live = {(view.model_name, view.engine) for view in snapshot.engines if view.state is State.LIVE}
+        gone = [place for place in before if place not in self._firing and place[:2] in live]
+        return lines + [f"{model}/{engine}  cleared  {code}" for model, engine, code in gone]
+
+    def _hindrances(self, snapshot: Snapshot) -> list[str]:
+        before = self._problems
+        told = [source.problem for source in snapshot.sources if source.problem]
+        self._problems = frozenset((*snapshot.problems, *told)) - {NOT_READ_YET}
+        return [f"problem  {line}" for line in sorted(self._problems - before)]
+
+
+def fired(finding: Finding) -> str:
+    """A finding that fires, with its price and its remedy, in one line."""
+    price = finding.price
+    cost = ""
+    if price is not None and price.judged_s > 0:
+        cost = f"; costs {price.saved_s / price.judged_s:.0%} of the engine's time"
+    remedy = f"; {finding.remedy}" if finding.remedy else ""
+    return f"{finding.severity}  {finding.code}: {finding.summary}{cost}{remedy}"
+
+
+def _name(view: EngineView) -> str:
+    return f"{view.model_name}/{view.engine}"
+
+
+def _from(view: EngineView) -> str:
+    engine = f"{view.info.engine} {view.info.engine_version or ''}".rstrip() if view.info else "an engine"
+    return f": {engine}, read from its {'ring' if view.source == 'ring' else 'metrics page'}"
+
+
+def _without_floor(view: EngineView) -> str:
+    return f" (no floor: {view.problem})" if view.problem and view.state is State.LIVE else ""

@@ -1,0 +1,191 @@
+"""Watch the engines of this machine: findings as they arise, metrics for Prometheus, an API for everything else.
+
+Reads the rings of engines with the hook as they come and go; without any, the metrics pages of vLLM servers on the
+usual ports of this machine, or those that --scrape names. The floor beside each step needs the hardware: --hardware.
+Serves /metrics, /healthz and /api/v1/{engines,steps,findings,roofline}; ends in order on SIGTERM and SIGINT.
+
+examples:
+  rooflens sidecar --hardware h100-sxm5-80
+  rooflens sidecar --scrape http://127.0.0.1:8000/metrics --hardware h100-sxm5-80 --model meta-llama-3-70b
+  rooflens sidecar /dev/shm/rooflens-1000 --listen 0.0.0.0:9980
+
+Every option can also be given as a variable, see docs/sidecar.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflens.records import RooflensError
+from rooflens.ring_folder import default_folder
+
+if TYPE_CHECKING:
+    from rooflens.model_records import HardwareSpec
+    from rooflens.pipeline.watch import WatchSettings
+
+# A turn multiplies matrices of a few thousand rows: threads would cost more than they save, and memory each.
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+
+LONGEST_WINDOWS = 6.0  # a window of too few steps is waited for so many times as long
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `rooflens sidecar`."""
+    add = parser.add_argument
+    add("folders", nargs="*", metavar="FOLDER", help="folders of rings (default: this user's folder)")
+    add("--scrape", action="append", metavar="URL", help="a metrics page to read, may be given several times")
+    add("--no-rings", action="store_true", help="read no rings, only metrics pages")
+    add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
+    add(
+        "--hardware",
+        metavar="ID",
+        help="what the engines run on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
+        "(measures this machine for some seconds first)",
+    )
+    add("--model", metavar="NAME", help="the model, or its config.json, of engines that do not state it")
+    add("--window", type=float, metavar="S", help="seconds that findings are judged over, at least (default: 10)")
+    add("--scrape-period", type=float, metavar="S", help="seconds between two reads of a page (default: 5)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Watch until a signal ends it."""
+    _one_thread()
+    stop = threading.Event()
+    with _ended_by_signals(stop):
+        return _serve(args, stop)
+
+
+def _one_thread() -> None:
+    """Before NumPy is imported: it reads these once."""
+    if "numpy" not in sys.modules:
+        for name in BLAS_THREADS:
+            os.environ.setdefault(name, "1")
+
+
+def _measured() -> HardwareSpec:
+    """This machine's roof, from a process of its own: with all threads, and its memory is given back."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from rooflens.cli.named import THIS_CPU, hardware_named
+
+    kept = {name: os.environ.pop(name) for name in BLAS_THREADS if os.environ.get(name) == "1"}
+    try:
+        print("measuring this machine for some seconds", file=sys.stderr, flush=True)
+        ignore = (signal.SIGINT, signal.SIG_IGN)  # it reaches the whole group, and is ours to act on
+        with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, ignore) as pool:
+            hardware = pool.submit(hardware_named, THIS_CPU).result()
+    finally:
+        os.environ.update(kept)
+    if hardware is None:
+        raise RooflensError("this machine could not be measured")
+    return hardware
+
+
+def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
+    from rooflens.cli.announce import Announcer, say
+    from rooflens.cli.named import THIS_CPU, config_named, hardware_named
+    from rooflens.config import host_and_port, sidecar_settings
+
+    flags = {
+        "listen": args.listen,
+        "scrape": " ".join(args.scrape) if args.scrape else None,
+        "rings": False if args.no_rings else None,
+        "hardware": args.hardware,
+        "model": args.model,
+        "window_s": args.window,
+        "scrape_period_s": args.scrape_period,
+    }
+    settings = sidecar_settings(flags)
+    if not settings.rings and args.folders:
+        raise RooflensError("--no-rings and a FOLDER contradict each other: leave one of them out")
+    from rooflens.exporters.http_app import LiveServer
+    from rooflens.pipeline.loop import run_loop
+    from rooflens.pipeline.watch import Watch
+
+    server = LiveServer(*host_and_port(settings.listen))
+    server.start()  # a port in use is said before anything is measured
+    try:
+        model_config = config_named(settings.model)
+        measured = (settings.hardware or "").strip().lower() == THIS_CPU
+        hardware = _measured() if measured else hardware_named(settings.hardware)
+        if stop.is_set():
+            return 0
+        watch = Watch(_watch_settings(args.folders, settings, hardware, model_config))
+        try:
+            for line in _watched(watch.settings):
+                say(line)
+            say(f"metrics   {server.url}/metrics")
+            say(f"API       {server.url}/api/v1/engines")
+            run_loop(watch, (server, Announcer()), stop)
+        finally:
+            watch.close()
+    finally:
+        server.close()
+    return 0
+
+
+def _watch_settings(
+    folders: Sequence[str], settings: Any, hardware: HardwareSpec | None, model_config: Any
+) -> WatchSettings:
+    from rooflens.cli.find_servers import find_servers
+    from rooflens.collector.windows import WindowSettings
+    from rooflens.pipeline.watch import WatchSettings
+
+    usual, window_s = WindowSettings(), settings.window_s
+    return WatchSettings(
+        folders=tuple(Path(folder) for folder in folders) or (default_folder(),),
+        scrape_urls=settings.scrape_urls,
+        hardware=hardware,
+        model_config=model_config,
+        windows=WindowSettings(window_s=window_s, most_window_s=max(usual.most_window_s, LONGEST_WINDOWS * window_s)),
+        scrape_s=settings.scrape_period_s,
+        use_rings=settings.rings,
+        discover=None if settings.scrape_urls else find_servers,
+    )
+
+
+def _watched(settings: WatchSettings) -> Iterator[str]:
+    """What is watched, in words."""
+    if settings.use_rings:
+        for folder in settings.folders:
+            yield f"rings     {folder}{'' if folder.is_dir() else ' (not there yet)'}"
+    for url in settings.scrape_urls:
+        yield f"page      {_without_credentials(url)}"
+    if settings.discover is not None:
+        yield "pages     of vLLM servers on the usual ports of this machine, while no ring is live"
+    if settings.hardware is None:
+        yield "hardware  not known, so there is no floor: give --hardware ID"
+    else:
+        bandwidth = settings.hardware.memory_bandwidth_bytes_per_s / 1e9
+        yield f"hardware  {settings.hardware.id} ({settings.hardware.origin}): {bandwidth:,.1f} GB/s"
+
+
+def _without_credentials(url: str) -> str:
+    scheme, slashes, rest = url.partition("//")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else url.rpartition("@")[2]
+
+
+@contextmanager
+def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set ``stop``; a second one ends the process at once."""
+
+    def end(number: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

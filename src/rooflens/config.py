@@ -1,0 +1,77 @@
+"""The settings of a sidecar: a flag beats an environment variable, which beats the default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rooflens.records import RooflensError
+
+DEFAULT_LISTEN = "127.0.0.1:9980"
+LONGEST_S = 3600.0
+# Every option with its flag and the variable that stands for it.
+NAMES: Mapping[str, tuple[str, str]] = {
+    "listen": ("--listen", "ROOFLENS_LISTEN"),
+    "scrape": ("--scrape", "ROOFLENS_SCRAPE"),
+    "rings": ("--no-rings", "ROOFLENS_RINGS"),
+    "hardware": ("--hardware", "ROOFLENS_HARDWARE"),
+    "model": ("--model", "ROOFLENS_MODEL"),
+    "window_s": ("--window", "ROOFLENS_WINDOW_S"),
+    "scrape_period_s": ("--scrape-period", "ROOFLENS_SCRAPE_PERIOD_S"),
+}
+
+
+class SidecarSettings(BaseSettings):
+    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` holds addresses with spaces between them."""
+
+    model_config = SettingsConfigDict(env_prefix="ROOFLENS_", extra="ignore", frozen=True, env_ignore_empty=True)
+
+    listen: str = DEFAULT_LISTEN
+    scrape: str = ""
+    rings: bool = True
+    hardware: str | None = None
+    model: str | None = None
+    window_s: Annotated[float, Field(ge=1.0, le=LONGEST_S)] = 10.0
+    scrape_period_s: Annotated[float, Field(ge=0.5, le=LONGEST_S)] = 5.0
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        host_and_port(value)
+        return value
+
+    @property
+    def scrape_urls(self) -> tuple[str, ...]:
+        """The metrics pages to read."""
+        return tuple(dict.fromkeys(self.scrape.split()))
+
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    """The two parts of HOST:PORT; ValueError for anything else. An IPv6 address stands in brackets."""
+    host, colon, port = listen.strip().rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    bracketed = host.startswith("[") and host.endswith("]")
+    digits = port.isascii() and port.isdigit() and len(port) < 6
+    if not colon or not bare or not digits or (":" in bare) != bracketed or int(port) > 65535:
+        raise ValueError("not HOST:PORT, such as 127.0.0.1:9980 or [::1]:9980")
+    return bare, int(port)
+
+
+def sidecar_settings(given: Mapping[str, Any]) -> SidecarSettings:
+    """The settings, those in ``given`` (by field, None for not given) before those of the environment.
+
+    RooflensError in one line that names the flag or the variable of the first wrong one.
+    """
+    flags = {name: value for name, value in given.items() if value is not None}
+    try:
+        return SidecarSettings(**flags)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0]) if first["loc"] else ""
+        flag, variable = NAMES.get(field, (field, field))
+        why = str(first["msg"]).removeprefix("Value error, ").replace("Input should be", "it should be")
+        shown = str(first.get("input"))[:80]
+        raise RooflensError(f"{flag if field in flags else variable} {shown}: {why}") from None

@@ -1,0 +1,215 @@
+"""Totals: every second in one part, every step in one bucket, and a bounded number of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_engine import CONFIG
+
+from rooflens import catalogue as metrics
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.roofline import Roofline
+from rooflens.catalogue import CATALOGUE, Metric
+from rooflens.collector.tables import empty_table
+from rooflens.findings import Code, Finding, Price, Severity, Status
+from rooflens.live_records import HistogramValue, SourceKind
+from rooflens.model_records import StepAnalysis
+from rooflens.pipeline.time_parts import TimeParts
+from rooflens.pipeline.totals import EngineTotals, Totals
+from rooflens.protocols import Batch
+from rooflens.records import EngineInfo, RingEvent, StepKind, StepTable
+
+START_S = 1000.0
+KEY = ("llama", "0")
+ROOFLINE = Roofline.of(
+    EngineInfo("x", "made-up", model_config=CONFIG, model_name="llama"), find_hardware("h100-sxm5-80")
+)
+
+
+def table(
+    steps: Sequence[tuple[float, float, int, bool, int]], start_s: float = START_S, several: int = 1
+) -> StepTable:
+    """Steps as (pause before, busy, requests left behind, whether the busy time is known, kind)."""
+    count = len(steps)
+    pause, busy = (np.array([step[i] for step in steps], dtype=np.float64) for i in (0, 1))
+    output = start_s + np.cumsum(pause + busy)
+    known = np.array([step[3] for step in steps], dtype=bool)
+    columns = {
+        "kind": np.array([step[4] for step in steps], dtype=np.int64),
+        "unix_s": output,
+        "submit_monotonic_s": output - busy,
+        "output_monotonic_s": output,
+        "observed_s": busy,
+        "running": np.array([step[2] for step in steps], dtype=np.int64),
+        "resolution_steps": np.full(count, several, dtype=np.int64),
+    }
+    counts = {"requests": 2, "query_tokens": 2, "prefill_tokens": 0, "sampled_rows": 2, "context_tokens": 300}
+    counts |= {"causal_pairs": 302, "prefill_pairs": 0, "context_blocks": 20, "waiting": 0, "deferred": 0}
+    counts |= {"generated_tokens": 2, "prefill_requests": 0}
+    return StepTable(columns | {n: np.full(count, v * several) for n, v in counts.items()}, {"observed_s": known})
+
+
+STEP = st.tuples(
+    st.floats(0.0, 3.0), st.floats(1e-5, 0.2), st.integers(0, 2), st.booleans(), st.sampled_from([0, 1, 2, 6])
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(STEP, min_size=1, max_size=12), min_size=1, max_size=5),
+    st.floats(0.0, 2.0),
+    st.booleans(),
+    st.lists(st.floats(0.0, 1.0), min_size=5, max_size=5),
+    st.booleans(),
+)
+def test_the_parts_of_the_time_add_up_to_the_time_watched(
+    reads: list[list[tuple[float, float, int, bool, int]]],
+    late_s: float,
+    modelled: bool,
+    rests: list[float],
+    several: bool,
+) -> None:
+    """However the steps come, begun before we watched or after a rest that was counted as idle already."""
+    times = TimeParts(START_S + late_s, empty_table())
+    sums = dict.fromkeys(metrics.TIME_PARTS, 0.0)
+    start_s, last_s = START_S, START_S + late_s
+    for steps, rest_s in zip(reads, rests, strict=False):
+        part = table(steps, start_s, several=3 if several else 1)
+        analysis = ROOFLINE.analyse(part) if modelled else None
+        outputs = part["output_monotonic_s"]
+        start_s = float(outputs[-1])
+        for found in (times.add(part, analysis), times.rest_until(start_s + rest_s)):
+            assert all(seconds >= -1e-9 for seconds in found.values())
+            sums = {name: sums[name] + found.get(name, 0.0) for name in sums}
+        last_s = max(last_s, start_s)
+        assert times.until_s >= last_s
+    sums["idle"] += sum(times.end_at(times.until_s + 1.0).values())
+    assert sum(sums.values()) == pytest.approx(times.until_s - START_S - late_s, abs=1e-6)
+    assert modelled or not any(sums[part] for part in ("memory", "compute", "link", "beyond_floor"))
+
+
+def test_where_each_part_comes_from() -> None:
+    times = TimeParts(START_S, empty_table())
+    decode = int(StepKind.DECODE)
+    steps = table(
+        [
+            (1.0, 0.1, 1, True, decode),
+            (2.0, 0.1, 0, True, decode),
+            (4.0, 0.1, 1, True, decode),
+            (0, 8.0, 1, False, decode),
+        ]
+    )
+    analysis = ROOFLINE.analyse(steps)
+    floor_s = float(analysis.floor_s[0])
+    found = times.add(steps, analysis)
+    assert found["idle"] == pytest.approx(1.0 + 4.0), "before the first step, and after the one that left nothing"
+    assert found["between_steps"] == pytest.approx(2.0)
+    assert found["not_recorded"] == pytest.approx(8.0)
+    assert found["memory"] == pytest.approx(3 * floor_s)
+    assert found["beyond_floor"] == pytest.approx(0.3 - 3 * floor_s)
+    assert found["not_modelled"] == 0
+
+
+def test_an_engine_with_requests_is_not_idle_by_the_clock() -> None:
+    times = TimeParts(START_S, empty_table())
+    times.add(table([(0.0, 0.1, 1, True, 1)]), None)
+    assert times.rest_until(START_S + 5.0) == {}
+    assert times.end_at(START_S + 5.0) == {"not_recorded": pytest.approx(4.9)}
+
+
+def totals_of(batch: Batch, analysis: StepAnalysis | None = None, source: SourceKind = SourceKind.RING) -> EngineTotals:
+    totals = EngineTotals(KEY, 50.0)
+    totals.begin_run(source, START_S, empty_table(), 50.0)
+    totals.add(batch, analysis, 60.0)
+    return totals
+
+
+def read(totals: EngineTotals, metric: Metric, *labels: str) -> float | HistogramValue:
+    (found,) = [s.value for s in totals.samples() if s.metric is metric and s.labels == (*KEY, *labels)]
+    return found
+
+
+def test_what_a_read_brings_is_counted_once() -> None:
+    steps = table(
+        [(0.0, 0.0009, 1, True, 1), (0.0, 0.003, 1, True, 1), (0.0, 0.25, 1, False, 1), (0.0, 0.003, 1, True, 0)]
+    )
+    ended = RingEvent(9, 1.0, "requests_ended", {"finished_requests": 3})
+    totals = totals_of(Batch(None, steps, (ended,), lost_steps=2, torn_steps=1), ROOFLINE.analyse(steps))
+    assert read(totals, metrics.STEPS, "decode") == 3
+    assert read(totals, metrics.STEPS, "prefill") == 1
+    assert read(totals, metrics.TOKENS, "generated") == 8
+    assert read(totals, metrics.BATCH_SUM) == 8
+    assert read(totals, metrics.CONTEXT_SUM) == 1200
+    assert read(totals, metrics.FINISHED) == 3
+    assert read(totals, metrics.LOST) == 3
+    histogram = read(totals, metrics.STEP_SECONDS, "decode")
+    assert isinstance(histogram, HistogramValue)
+    assert sum(histogram.counts) == 2, "the step whose time is not known is in no bucket"
+    assert histogram.counts[0] == 1, "all below the first bound"
+    assert histogram.total == pytest.approx(0.0039)
+    assert read(totals, metrics.COMPARED) == pytest.approx(0.0069)
+    created = {s.metric.name: s.created_unix_s for s in totals.samples()}
+    assert (created[metrics.STEPS.name], created[metrics.FLOOR.name]) == (50.0, 60.0)
+
+
+def test_a_bound_belongs_to_its_bucket() -> None:
+    bound = metrics.STEP_BUCKETS_S[4]
+    totals = totals_of(Batch(None, table([(0.0, bound, 1, True, 1), (0.0, 1e9, 1, True, 1)])))
+    histogram = read(totals, metrics.STEP_SECONDS, "decode")
+    assert isinstance(histogram, HistogramValue)
+    assert (histogram.counts[4], histogram.counts[-1]) == (1, 1)
+
+
+def test_a_row_of_several_steps_counts_as_so_many_of_its_mean() -> None:
+    totals = totals_of(Batch(None, table([(0.0, 0.1, 1, True, 1)], several=20)), source=SourceKind.METRICS)
+    histogram = read(totals, metrics.STEP_SECONDS, "decode")
+    assert isinstance(histogram, HistogramValue)
+    assert (sum(histogram.counts), histogram.total) == (20, pytest.approx(0.1))
+    assert histogram.counts[int(np.searchsorted(metrics.STEP_BUCKETS_S, 0.005))] == 20
+    assert read(totals, metrics.STEPS, "decode") == 20
+    assert metrics.HOOK.name not in {s.metric.name for s in totals.samples()}
+
+
+def test_every_sample_fits_the_catalogue() -> None:
+    steps = table([(0.0, 0.1, 1, True, kind) for kind in range(7)])
+    for sample in totals_of(Batch(None, steps), ROOFLINE.analyse(steps)).samples():
+        assert sample.metric in CATALOGUE
+        assert len(sample.labels) == len(sample.metric.labels)
+        for name, label in zip(sample.metric.labels, sample.labels, strict=True):
+            assert label in sample.metric.values.get(name, (label,))
+        assert (sample.created_unix_s is None) == (sample.metric.kind not in ("counter", "histogram"))
+
+
+def test_a_finding_costs_while_it_fires() -> None:
+    totals = totals_of(Batch(None, empty_table()))
+    finding = Finding(
+        Code.KV_PRESSURE, Severity.WARNING, Status.FIRING, "x", price=Price(2.5, 10.0, 1.0, 3.0, "made up")
+    )
+    totals.judged([finding, replace(finding, status=Status.CLEARED), replace(finding, price=None)])
+    totals.judged([finding])
+    totals.raised([Code.KV_PRESSURE])
+    assert read(totals, metrics.FINDING_COST, "kv_pressure") == 5.0
+    assert read(totals, metrics.FINDINGS_RAISED, "kv_pressure") == 1
+
+
+def test_another_source_of_the_same_engine_is_no_restart() -> None:
+    totals = totals_of(Batch(None, empty_table()))
+    totals.begin_run(SourceKind.METRICS, START_S, empty_table(), 70.0)
+    assert read(totals, metrics.RESTARTS) == 0
+    totals.begin_run(SourceKind.METRICS, START_S, empty_table(), 80.0)
+    assert read(totals, metrics.RESTARTS) == 1
+
+
+def test_the_one_dead_for_the_longest_makes_room() -> None:
+    totals = Totals(most_engines=3)
+    for name in "abc":
+        totals.of((name, "0"), 1.0).end_run(1.0)
+    totals.of(("a", "0"), 2.0).begin_run(SourceKind.RING, 2.0, empty_table(), 2.0)  # it comes back
+    totals.of(("d", "0"), 3.0)
+    keys = [(name, "0") for name in "abcd"]
+    assert {sample.labels[0] for sample in totals.samples(keys)} == {"a", "c", "d"}
