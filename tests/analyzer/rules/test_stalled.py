@@ -1,0 +1,83 @@
+"""engine_stalled: an open step against what it should take, and an engine of which nothing is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_windows import case, merged, steps
+
+from rooflens.analyzer.rules import RULES
+from rooflens.analyzer.rules.case import Case
+from rooflens.findings import Code, Finding, Severity, Status
+from rooflens.live_records import Progress, State
+from rooflens.records import StepTable
+
+
+def judge(table: StepTable, state: State = State.LIVE, **progress: Any) -> Finding:
+    return RULES[Code.ENGINE_STALLED](replace(case(table), progress=Progress(state, **progress)))
+
+
+@pytest.mark.parametrize(("age_s", "fires"), [(2.9, False), (3.1, True)])
+def test_an_open_step_is_given_three_seconds(age_s: float, fires: bool) -> None:
+    found = judge(steps(), open_age_s=age_s, open_tokens=32, open_requests=32)
+    assert (found.status is Status.FIRING) is fires
+    if fires:
+        assert found.severity is Severity.CRITICAL
+        assert "py-spy dump --pid" in (found.remedy or "")
+        assert found.price is not None
+        assert found.price.saved_s == pytest.approx(age_s, rel=0.05)
+
+
+@pytest.mark.parametrize(("age_s", "fires"), [(7.9, False), (8.1, True)])
+def test_a_slow_engine_is_given_four_of_its_longest_steps(age_s: float, fires: bool) -> None:
+    found = judge(steps(observed_s=np.where(np.arange(100) == 50, 2.0, 0.5)), open_age_s=age_s, open_tokens=32)
+    assert (found.status is Status.FIRING) is fires
+
+
+def test_a_step_with_more_tokens_than_any_before_is_given_as_much_more() -> None:
+    table = steps(observed_s=1.0)
+    assert judge(table, open_age_s=9.0, open_tokens=32).status is Status.FIRING
+    assert judge(table, open_age_s=9.0, open_tokens=32 * 16).status is Status.CLEARED
+    assert judge(table, open_age_s=65.0, open_tokens=32 * 16).status is Status.FIRING
+
+
+@pytest.mark.parametrize(("still_s", "fires"), [(9.9, False), (10.1, True)])
+def test_without_the_hook_ten_seconds_without_a_token(still_s: float, fires: bool) -> None:
+    found = judge(merged(steps(), 20), still_s=still_s)
+    assert (found.status is Status.FIRING) is fires
+    slow = judge(merged(steps(observed_s=3.0), 20), still_s=still_s)
+    assert slow.status is Status.CLEARED
+
+
+def test_who_sleeps_ended_or_moves_is_not_stalled() -> None:
+    for found in (
+        judge(steps(), open_age_s=100.0, asleep=True),
+        judge(steps(), State.ENDED, still_s=100.0),
+        judge(steps(), State.DIED, open_age_s=100.0),
+        judge(steps()),
+        judge(steps(), still_s=0.0),
+    ):
+        assert found.status is Status.CLEARED
+    assert RULES[Code.ENGINE_STALLED](Case(progress=Progress(State.LIVE))).status is Status.CLEARED
+
+
+def test_what_cannot_be_seen_cannot_be_told() -> None:
+    for found in (
+        judge(steps(), State.UNREACHABLE, still_s=100.0),
+        judge(steps(), State.STANDBY),
+        RULES[Code.ENGINE_STALLED](case(steps(19))).status and judge(steps(19), open_age_s=100.0),
+        RULES[Code.ENGINE_STALLED](Case(progress=Progress(State.LIVE, open_age_s=100.0))),
+        RULES[Code.ENGINE_STALLED](Case()),
+    ):
+        assert found.status is Status.CANNOT_TELL
+        assert found.missing
+    assert judge(steps(20), open_age_s=100.0).status is Status.FIRING
+
+
+def test_the_last_steps_count_where_they_are_given() -> None:
+    stalled = replace(case(steps(observed_s=5.0)), progress=Progress(State.LIVE, open_age_s=10.0))
+    assert RULES[Code.ENGINE_STALLED](stalled).status is Status.CLEARED
+    assert RULES[Code.ENGINE_STALLED](replace(stalled, recent=steps())).status is Status.FIRING
