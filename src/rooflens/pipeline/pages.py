@@ -29,7 +29,7 @@ class Pages:
         """Start reading ``urls``; RooflensError in one line for one that is no address."""
         self._period_s, self._discover = period_s, discover
         self._pages: dict[str, MetricsPage] = {}
-        self._found: set[str] = set()
+        self._found: dict[str, float] = {}  # when, Unix seconds
         self._answer: tuple[str, ...] = ()
         self._looking: threading.Thread | None = None
         self._looked_s = -DISCOVERY_S
@@ -55,7 +55,7 @@ class Pages:
             if url not in self._pages:
                 try:
                     self._open(url)
-                    self._found.add(url)
+                    self._found[url] = time.time()
                 except RooflensError as error:
                     self.problems = (str(error),)
         self._forget(time.time())
@@ -102,12 +102,12 @@ class Pages:
     def _forget(self, now_unix_s: float) -> None:
         for url in list(self._found):
             page = self._pages[url]
-            silent = page.state is State.UNREACHABLE and now_unix_s - (page.last_read_unix_s or 0.0) > FORGOTTEN_S
-            if silent:
+            heard_unix_s = max(page.last_read_unix_s or 0.0, self._found[url])
+            if page.state is State.UNREACHABLE and now_unix_s - heard_unix_s > FORGOTTEN_S:
                 self._gone_failures += page.failures
                 page.close()
                 del self._pages[url]
-                self._found.discard(url)
+                del self._found[url]
 
 
 def is_loopback(url: str) -> bool:

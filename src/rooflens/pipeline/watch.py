@@ -135,7 +135,10 @@ class Watch:
         self._pages.look(nothing_else)
         served = {engine.key[0] for engine in live_rings}
         standby: set[str] = set()
-        for url, page in self._pages.all():
+        pages = self._pages.all()
+        for run in [run for run, its in self._pages_of.items() if its not in dict(pages)]:
+            self._end(run, State.UNREACHABLE)  # its page was given up
+        for url, page in pages:
             read = set()
             for batch in page.read():
                 if is_loopback(url) and model_name(batch.info) in served:
