@@ -1,0 +1,21 @@
+"""One Prometheus and one half minute of life for all tests here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from prom_harness import missing
+from prom_world import World, lived_through
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    if names := missing():
+        pytest.skip(f"{' and '.join(names)} not installed (on Debian: apt install prometheus)")
+    with lived_through(tmp_path_factory.mktemp("prometheus")) as lived:
+        yield lived
