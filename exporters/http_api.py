@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from rooflens.exporters.http_guard import Guard
@@ -39,17 +40,19 @@ def create_app(published: Published, hosts: frozenset[str]) -> Guard:
 
 
 def _add_pages(app: FastAPI, published: Published) -> None:
+    # These two answer from the server's own thread, so that no crowd of other requests holds them up.
     @app.api_route("/metrics", methods=READ)
-    def metrics(accept: Annotated[str, Header()] = "") -> Response:
+    async def metrics(accept: Annotated[str, Header()] = "") -> Response:
         _current(published)
         if published.age_s() > STALE_S:
             raise HTTPException(503, f"the last snapshot is {published.age_s():.0f} s old: the sidecar hangs")
         openmetrics = wants_openmetrics(accept)
         kind = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
-        return Response(published.page(openmetrics), headers={"content-type": kind, "vary": "accept"})
+        page = published.ready(openmetrics) or await run_in_threadpool(published.page, openmetrics)
+        return Response(page, headers={"content-type": kind, "vary": "accept"})
 
     @app.api_route("/healthz", methods=READ)
-    def healthz() -> Response:
+    async def healthz() -> Response:
         snapshot, age_s = published.snapshot, published.age_s()
         well = snapshot is not None and age_s <= STALE_S
         return answer(

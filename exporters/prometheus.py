@@ -1,7 +1,7 @@
 """A Snapshot's samples as a page: the Prometheus text format 0.0.4, or OpenMetrics 1.0 with creation times.
 
-Written out here because the client library takes some twenty times as long (0.4 s for 64 engines); the tests hold
-every page against that library's parsers.
+Written out here because the client library takes ten times as long (half a second for 64 engines, see
+benchmarks/metrics_page.py); the tests hold every page against that library's parsers.
 """
 
 from __future__ import annotations

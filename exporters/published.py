@@ -50,15 +50,20 @@ class Published:
         current = self._current
         return time.monotonic() - current.monotonic_s if current else float("inf")
 
-    def page(self, openmetrics: bool) -> bytes:
-        """The page of the last Snapshot; LookupError before the first."""
+    def ready(self, openmetrics: bool) -> bytes | None:
+        """The page of the last Snapshot if it was rendered already; never waits."""
+        self._asked_monotonic_s[openmetrics] = time.monotonic()
         current = self._current
+        return current.pages.get(openmetrics) if current else None
+
+    def page(self, openmetrics: bool) -> bytes:
+        """The page of the last Snapshot, rendered now if need be; LookupError before the first."""
+        page, current = self.ready(openmetrics), self._current
+        if page is not None:
+            return page
         if current is None:
             raise LookupError("nothing is published yet")
-        self._asked_monotonic_s[openmetrics] = time.monotonic()
-        page = current.pages.get(openmetrics)
-        if page is None:
-            with self._rendering:
-                page = current.pages.get(openmetrics) or render(current.snapshot, openmetrics)
-                current.pages[openmetrics] = page
+        with self._rendering:
+            page = current.pages.get(openmetrics) or render(current.snapshot, openmetrics)
+            current.pages[openmetrics] = page
         return page
