@@ -106,8 +106,6 @@ def test_it_watches_serves_and_ends_in_order(folder: Path, ending: signal.Signal
             wait_for(run, STEPS, 25)
             (shown,) = json.loads(run.get("/api/v1/engines"))["engines"]
             assert (shown["facts"]["engine"], shown["hardware"]) == ("made-up", "h100-sxm5-80")
-                "/api/v1/engines"
-            )
             assert "ok" in run.get("/healthz")
             engine.end()
             assert run.line("ended").endswith("llama/0  ended: made-up, read from its ring")
