@@ -140,11 +140,14 @@ def steps_of(change: Change) -> Steps | None:
 
 
 def concurrency(change: Change) -> float | None:
-    """Sequences that decode at one moment: the time they spent between tokens over wall time, or the gauge's mean."""
-    total, gauge = change.of("inter_token_sum"), change.mean("running")
-    decoding = total / change.interval_s if total is not None and change.interval_s > 0 else None
-    known = [value for value in (decoding, gauge) if value]
-    return max(known) if known else None
+    """Sequences in a step: the time they spent between tokens over wall time, or what ran at the ends that were busy.
+
+    The first is low where the engine was idle for a part of the interval, the second where sequences came and went.
+    """
+    total = change.of("inter_token_sum")
+    decoding = total / change.interval_s if total is not None and change.interval_s > 0 else 0.0
+    ends = [running for end in (change.before, change.after) if (running := end.get("running"))]
+    return max(decoding, sum(ends) / len(ends) if ends else 0.0) or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Follower:
         self._begun: float | None = None
         self._info: EngineInfo | None = None
 
-    def take(self, reading: Reading, life: Life, started_unix_s: float | None, engines: int) -> None:
+    def take(self, reading: Reading, life: Life, started_unix_s: float | None) -> None:
         """The next reading; ``life`` says whether the process is the one of the reading before."""
         before, self._last = self._last, reading
         self._since_fall += 1
@@ -69,7 +69,7 @@ class Follower:
             and self._begun != reading.get("begun")
         )
         if before is None or life is Life.NEW or anew:
-            self._begin(reading, started_unix_s, engines)
+            self._begin(reading, started_unix_s)
             return
         self._note_stillness(before, reading)
         if life is Life.SEVERAL:
@@ -78,30 +78,28 @@ class Follower:
             return
         fallen = [key for key in reading.counters if reading.get(key) is not None and _fell(before, reading, key)]
         if fallen:
-            self._judge_fall(before, reading, fallen, started_unix_s, engines)
+            self._judge_fall(before, reading, fallen, started_unix_s)
         elif self._base is None or reading.monotonic_s - before.monotonic_s > LONGEST_GAP_S:
             self._base = reading
         else:
             self._advance(self._base, reading, started_unix_s)
 
-    def _begin(self, reading: Reading, started_unix_s: float | None, engines: int) -> None:
+    def _begin(self, reading: Reading, started_unix_s: float | None) -> None:
         if self._info is not None:
             self._past.append(self._batch(_ENDED))
         self._base = reading
         self._begun = reading.get("begun")
         self._still_s, self._moved_s, self._busy_s = None, reading.monotonic_s, reading.monotonic_s
-        self._info = self._info_of(reading, started_unix_s, engines)
+        self._info = self._info_of(reading, started_unix_s)
 
-    def _judge_fall(
-        self, before: Reading, reading: Reading, fallen: list[str], started_unix_s: float | None, engines: int
-    ) -> None:
+    def _judge_fall(self, before: Reading, reading: Reading, fallen: list[str], started_unix_s: float | None) -> None:
         """A counter fell: a restart where all of them did and nothing contradicts, else something is wrong."""
         moved = [key for key in reading.counters if before.get(key)]
         whole = all(_fell(before, reading, key) for key in moved if reading.get(key) is not None)
         may_restart = started_unix_s is None and whole and self._since_fall >= FALLS_APART
         self._since_fall = 0
         if may_restart:
-            self._begin(reading, started_unix_s, engines)
+            self._begin(reading, started_unix_s)
             return
         self._base = reading
         name = sorted(fallen)[0].removesuffix("_sum").removesuffix("_count")
@@ -170,7 +168,7 @@ class Follower:
     def _complain(self, complaint: str) -> None:
         self._complaints[complaint] = None
 
-    def _info_of(self, reading: Reading, started_unix_s: float | None, engines: int) -> EngineInfo:
+    def _info_of(self, reading: Reading, started_unix_s: float | None) -> EngineInfo:
         given, pool = self._given, pool_of(reading)
         run = (started_unix_s, self._begun) if started_unix_s or self._begun else (self._page, reading.unix_s)
         text = "|".join(map(str, (given.engine, reading.model_name, reading.engine, *run)))
@@ -190,7 +188,7 @@ class Follower:
             block_tokens=pool.block_tokens if pool else positive(reading.config.get("block_size")),
             prefix_caching=caching,
             tensor_parallel=given.tensor_parallel,
-            data_parallel=engines,
+            data_parallel=reading.sharing,
         )
 
 

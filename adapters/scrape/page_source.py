@@ -25,6 +25,8 @@ JITTER_RATIO = 0.1
 # After failures the pause doubles up to this: a server that comes back is seen within a minute.
 LONGEST_PAUSE_S = 60.0
 SHORTEST_PERIOD_S = 0.05
+# A fetch that hangs ends by itself; whoever closes the page does not wait for it.
+CLOSING_S = 1.0
 
 
 class MetricsPage:
@@ -89,7 +91,7 @@ class MetricsPage:
         """Stop fetching; a fetch under way is left to its deadline."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(self._limits.silence_s)
+            self._thread.join(CLOSING_S)
 
     def _run(self) -> None:
         in_a_row = 0
@@ -131,7 +133,7 @@ class MetricsPage:
                 follower = self._followers.get(key)
                 if follower is None:
                     follower = self._followers[key] = Follower(self.name, self._given)
-                follower.take(engine, life, reading.process_started_unix_s, len(reading.engines))
+                follower.take(engine, life, reading.process_started_unix_s)
                 follower.complain(reading.complaints)
             for key in [key for key in self._followers if key not in reading.engines]:
                 self._gone += self._followers.pop(key).ended()

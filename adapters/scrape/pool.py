@@ -11,37 +11,54 @@ SET_ASIDE_BLOCKS = 1
 # The used ratio is exact but for the null block, which the V0 engine counts.
 KV_ROUNDING_BLOCKS = 1.0
 LONGEST_NUMBER = 18
+# The engine's own size of the pool in tokens against its blocks: equal for layers of one kind, off by a factor else.
+UNIFORM_RATIO = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """``blocks`` can be held by requests, each of ``block_tokens`` tokens."""
+    """``blocks`` can be held by requests, each of ``block_tokens`` tokens.
+
+    ``uniform`` is False where a block does not stand for that many tokens of a sequence: layers of several kinds
+    (full and sliding attention, state spaces) take blocks of their own from one pool.
+    """
 
     blocks: int
     block_tokens: int
+    uniform: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """What requests held on average over an interval; bounds are None where the pool may have done anything between.
 
-    ``context_tokens`` are summed over the running sequences, a prefix that several share once.
+    ``context_tokens`` are summed over the running sequences, a prefix that several share once; None where blocks
+    do not tell tokens.
     """
 
     blocks: float
-    context_tokens: float
+    context_tokens: float | None
     context_low: float | None
     context_high: float | None
     derivation: str
 
 
 def pool_of(reading: Reading) -> Pool | None:
-    """The pool that the engine's info series describes; None where it does not say."""
-    blocks = positive(reading.config.get("num_gpu_blocks"))
+    """The pool of one engine, as its info series describes it; None where it does not say.
+
+    An API server adds up the blocks of all the engines that it serves and gives the sum for each of them; the size
+    in tokens, where there is one, is that of one engine.
+    """
+    total = positive(reading.config.get("num_gpu_blocks"))
     block_tokens = positive(reading.config.get("block_size"))
-    if blocks is None or block_tokens is None or blocks <= SET_ASIDE_BLOCKS:
+    if total is None or block_tokens is None:
         return None
-    return Pool(blocks - SET_ASIDE_BLOCKS, block_tokens)
+    tokens = positive(reading.config.get("kv_cache_size_tokens"))
+    each, uniform = total // reading.sharing, positive(reading.config.get("mamba_block_size")) is None
+    if tokens is not None:
+        fitting = [n for n in (each, total) if abs(n * block_tokens - tokens) <= UNIFORM_RATIO * tokens]
+        each, uniform = (fitting[0], uniform) if fitting else (each, False)
+    return Pool(each - SET_ASIDE_BLOCKS, block_tokens, uniform) if each > SET_ASIDE_BLOCKS else None
 
 
 def positive(text: str | None) -> int | None:
@@ -73,7 +90,7 @@ def held(before: Reading, after: Reading, steady: bool) -> Held | None:
     both = len(ends) == 2
     return Held(
         blocks=sum(blocks for blocks, _ in ends) / len(ends),
-        context_tokens=sum(contexts) / len(contexts),
+        context_tokens=sum(contexts) / len(contexts) if pool.uniform else None,
         context_low=max(min(contexts) - max(slack), 0.0) if steady and both else None,
         context_high=max(contexts) + max(slack) if steady and both else None,
         derivation=_words(pool, steady, both),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rooflens.adapters.scrape.address import printable
 from rooflens.adapters.scrape.names import Meaning, Names
@@ -25,7 +26,8 @@ class Reading:
     """What one engine said: ``values`` by the keys of the table of names, never NaN; a key is absent if not known.
 
     ``config`` are the labels of the engine's info series. ``unix_s`` and ``monotonic_s`` are when the page came.
-    ``counters`` are the keys of ``values`` that may only rise.
+    ``counters`` are the keys of ``values`` that may only rise. ``sharing`` is how many engines of this model the
+    page has: what it says of the server as a whole holds for all of them together.
     """
 
     model_name: str
@@ -35,6 +37,7 @@ class Reading:
     values: Mapping[str, float]
     config: Mapping[str, str] = field(default_factory=dict)
     counters: frozenset[str] = frozenset()
+    sharing: int = 1
 
     def get(self, key: str) -> float | None:
         """The value, None if it is not known."""
@@ -108,6 +111,8 @@ def page_reading(found: Samples, names: Names, unix_s: float, monotonic_s: float
                 complaints[complaint] = None
     engines = {key: _reading(key, row, configs, names, unix_s, monotonic_s, complaints) for key, row in cells.items()}
     engines = {key: reading for key, reading in engines.items() if _tells(reading)}
+    beside = Counter(model_name for model_name, _ in engines)
+    engines = {key: replace(reading, sharing=beside[key[0]]) for key, reading in engines.items()}
     return PageReading(engines, tuple(complaints)[:MOST_COMPLAINTS], process.value(), found.announced)
 
 

@@ -81,7 +81,7 @@ def _gauges(change: Change, held: Held | None) -> dict[str, float | None]:
 
 def _contexts(change: Change, steps: int, rows: float, held: Held | None) -> dict[str, float | None]:
     """Context sums over the steps, and query-key pairs: of prompts the fewest, as if all were equally long."""
-    if held is None:
+    if held is None or held.context_tokens is None:
         return {}
     context, prompts, prompt = held.context_tokens * steps, change.of("first_token_count"), change.prompt_tokens
     prefill_pairs = None
@@ -108,7 +108,7 @@ def _derived(change: Change, steps: Steps, rows: float, busy: Busy | None, held:
     if busy:
         found.append(Derived("observed_s", busy.total_s, "s", busy.derivation, None, busy.high_s))
         found.append(Derived("step_s", busy.total_s / n, "s", busy.derivation + "; over the steps", None, None))
-    if held:
+    if held and held.context_tokens is not None:
         running = max(change.mean("running") or 0, rows / n)
         low, high = (None if end is None else end / running for end in (held.context_low, held.context_high))
         context = held.context_tokens / running

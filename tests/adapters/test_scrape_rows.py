@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scrape_pages import DECODE_1, DECODE_2, STARTED, numbers, page, recorded
+from scrape_pages import CONFIG, DECODE_1, DECODE_2, STARTED, numbers, page, recorded
 
 from rooflens.adapters.scrape.fetch import Page
 from rooflens.adapters.scrape.follow import FALLS_APART, LONGEST_GAP_S, MOST_ROWS
@@ -104,6 +104,8 @@ def test_recorded_decode_window_agrees_with_what_was_asked_of_the_server(mode: s
         # Eight prompts of 100 to 380 tokens have grown by the tokens of half the window; blocks hold 128 tokens.
         assert context.low < context.value < context.high
         assert context.high - context.low < 5 * 128
+        assert batch.info is not None
+        assert batch.info.kv_blocks == 2729
         assert row["observed_s"] == pytest.approx(texts[1][1] - texts[0][1], rel=0.05)
     rows = [numbers(batch) for batch in batches]
     assert rows[0]["generated_tokens"] == pytest.approx(rows[-1]["generated_tokens"], rel=0.05)
@@ -168,11 +170,45 @@ def test_several_api_servers_that_share_a_page_count_steps_more_than_once() -> N
     assert "each API server counts" in steps.derivation
 
 
+def test_recorded_page_of_two_api_servers() -> None:
+    feed = Feed()
+    batches = []
+    for name in ("decode1", "decode2", "mixed2", "after"):
+        text, when = recorded(f"vllm-0.32-multi2-{name}")
+        assert "process_start_time_seconds" not in text
+        feed.now_s = when
+        batches += feed(text, 0.0)
+    rows = [numbers(batch) for batch in batches[1:]]
+    assert [row["kind"] for row in rows] == [StepKind.DECODE, StepKind.MIXED, StepKind.DECODE]
+    # Eight sequences decode in the first and the last; both servers together count every step twice.
+    for row, batch in ((rows[0], batches[1]), (rows[2], batches[3])):
+        assert row["requests"] / row["resolution_steps"] == pytest.approx(8, rel=0.02)
+        assert derived(batch, "resolution_steps").high == pytest.approx(2 * row["resolution_steps"], rel=0.02)
+    assert all(batch.complaints == () for batch in batches)
+
+
 def test_without_a_pool_contexts_are_not_known() -> None:
     nothing = {"config": {"num_gpu_blocks": "None", "block_size": "16"}}
     row = numbers(between(DECODE_1 | nothing, DECODE_2 | nothing))
     assert not {"context_tokens", "causal_pairs", "kv_blocks_used"} & set(row)
     assert row["requests"] == 1000
+
+
+def test_blocks_of_a_server_of_two_engines_are_its_sum() -> None:
+    feed = Feed()
+    (first, _) = feed(page() + page(engine="1"))
+    assert first.info is not None
+    assert (first.info.kv_blocks, first.info.data_parallel) == (1001 // 2 - 1, 2)
+
+
+@pytest.mark.parametrize("more", [{"kv_cache_size_tokens": "8008"}, {"mamba_block_size": "256"}])
+def test_met_07_blocks_of_layers_of_several_kinds_tell_no_contexts(more: dict[str, str]) -> None:
+    mixed = {"config": CONFIG | more}
+    row = numbers(between(DECODE_1 | mixed, DECODE_2 | mixed))
+    assert not {"context_tokens", "causal_pairs"} & set(row)
+    assert row["kv_blocks_used"] == 150
+    plain = {"config": CONFIG | {"kv_cache_size_tokens": str(1001 * 16), "mamba_block_size": "None"}}
+    assert "context_tokens" in numbers(between(DECODE_1 | plain, DECODE_2 | plain))
 
 
 def test_rows_without_some_columns_have_masks() -> None:
