@@ -13,9 +13,13 @@ from prom_harness import missing
 from prom_world import World, lived_through
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module", autouse=True)
+def _programs() -> None:
     if names := missing():
         pytest.skip(f"{' and '.join(names)} not installed (on Debian: apt install prometheus)")
+
+
+@pytest.fixture(scope="module")
+def world(_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with lived_through(tmp_path_factory.mktemp("prometheus")) as lived:
         yield lived
