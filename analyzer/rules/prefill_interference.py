@@ -60,7 +60,7 @@ def prefill_interference(case: Case) -> Finding:
     long = rows & (table["observed_s"] >= STALL_S)
     if not long.any():
         return cleared(case, CODE, f"no step with prompts kept decodes waiting for {STALL_S * 1e3:.0f} ms")
-    plain_s = _plain_decode_s(case, batch_of(table)[long])
+    plain_s = _plain_decode_s(case, _decoding(table)[long])
     if plain_s is None:
         return cannot_tell(case, CODE, NO_DECODE)
     stalls = long & (table["observed_s"] >= STALL_RATIO * plain_s)
@@ -98,9 +98,9 @@ def _interfering(table: StepTable) -> Mask:
     return rows
 
 
-def _plain_decode_s(case: Case, batches: Column) -> float | None:
-    """Median plain decode step at half to twice the batch of the stalls; of earlier windows where this has too few."""
-    low, high = float(np.median(batches)) / 2, float(np.median(batches)) * 2
+def _plain_decode_s(case: Case, decoding: Column) -> float | None:
+    """Median plain decode step at half to twice the sequences that waited, of earlier windows if need be."""
+    low, high = float(np.median(decoding)) / 2, float(np.median(decoding)) * 2
     seconds: list[float] = []
     for window in reversed(case.windows):
         table = window.steps

@@ -1,0 +1,194 @@
+"""kv_pressure and missed_batching: the pool, or the cap, is what keeps requests waiting; never both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_windows import H100, INFO, ROOFLINE, case, info_with, merged, steps
+
+from rooflens.analyzer.roofline import Roofline
+from rooflens.analyzer.rules import RULES
+from rooflens.analyzer.rules.pool import at_cap, budget_full, full
+from rooflens.findings import Code, Finding, Price, Status
+from rooflens.records import StepTable
+
+KV, BATCH = Code.KV_PRESSURE, Code.MISSED_BATCHING
+FOUR = info_with(max_sequences=4)
+
+
+def judge(code: Code, table: StepTable, info: Any = INFO, roofline: Roofline | None = ROOFLINE) -> Finding:
+    return RULES[code](case(table, info=info, roofline=roofline))
+
+
+def preempting(count: int, tokens: int = 900, used: int = 19_500, **more: Any) -> StepTable:
+    """A window of 100 steps in which ``count`` requests are preempted and computed again."""
+    again = np.where(np.arange(100) < count, tokens, 0)
+    return steps(prefill=again, recomputed_tokens=again, preempted=again > 0, kv_blocks_used=used, **more)
+
+
+def price_of(found: Finding) -> Price:
+    assert found.status is Status.FIRING
+    assert found.price is not None
+    assert 0 <= found.price.saved_low_s <= found.price.saved_s <= found.price.saved_high_s <= found.price.judged_s
+    return found.price
+
+
+@pytest.mark.parametrize(("count", "tokens", "fires"), [(2, 10, False), (3, 10, True), (1, 30, False), (1, 40, True)])
+def test_three_preemptions_or_a_hundredth_computed_again(count: int, tokens: int, fires: bool) -> None:
+    found = judge(KV, preempting(count, tokens))
+    assert (found.status is Status.FIRING) is fires
+    if fires:
+        price_of(found)
+        assert "--max-num-seqs" in (found.remedy or "")
+
+
+def test_preemption_with_room_in_the_pool_is_something_else() -> None:
+    assert judge(KV, preempting(10, used=14_900)).status is Status.CLEARED
+    assert judge(KV, preempting(10, used=15_100)).status is Status.FIRING
+
+
+def test_more_preemptions_never_cost_less_and_without_them_nothing_is_lost() -> None:
+    prices = [price_of(judge(KV, preempting(count))) for count in (4, 8, 16, 32)]
+    for name in ("saved_s", "saved_low_s", "saved_high_s"):
+        values = [getattr(price, name) for price in prices]
+        assert values == sorted(values), name
+    # The recomputed steps are those of a plain decode step but for 900 tokens: that much time is saved.
+    table = preempting(16)
+    plain_s = steps()["observed_s"].sum()
+    assert prices[2].saved_s == pytest.approx(table["observed_s"].sum() - plain_s, rel=0.02)
+
+
+def test_preemptions_of_a_page_are_priced_by_their_context_and_of_no_model_by_their_tokens() -> None:
+    table = merged(preempting(20), 10)
+    unknown = StepTable({n: c for n, c in table.columns.items() if n != "recomputed_tokens"})
+    known, guessed = price_of(judge(KV, table)), price_of(judge(KV, unknown))
+    assert guessed.saved_s == pytest.approx(known.saved_s, rel=0.2)
+    assert price_of(judge(KV, preempting(20), info_with(model_config=None), None)).saved_low_s == 0
+
+
+def queue(waiting: Any = 5, used: Any = 19_500, **more: Any) -> StepTable:
+    return steps(waiting=waiting, kv_blocks_used=used, **more)
+
+
+def test_a_queue_before_a_full_pool() -> None:
+    found = judge(KV, queue())
+    price_of(found)
+    assert "--gpu-memory-utilization" in (found.remedy or "")
+    assert "--max-num-seqs" not in (found.remedy or "")
+    assert judge(BATCH, queue()).status is Status.CLEARED
+    assert price_of(judge(KV, queue(waiting=50))).saved_s > price_of(judge(KV, queue())).saved_s
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        queue(waiting=0),  # a full pool alone
+        queue(waiting=0, deferred=9),  # who waits for something else
+        queue(waiting=np.where(np.arange(100) < 49, 5, 0)),  # a burst
+        queue(used=10_000),  # room in the pool
+        queue(prefill=8160),  # a token budget full of prompts
+    ],
+)
+def test_what_is_no_pressure_on_the_pool(table: StepTable) -> None:
+    assert judge(KV, table).status is Status.CLEARED
+
+
+def test_a_queue_behind_the_cap_is_no_pressure_on_the_pool() -> None:
+    table = queue(decode=4, used=10_000)
+    assert judge(KV, table, FOUR).status is Status.CLEARED
+    assert judge(BATCH, table, FOUR).status is Status.FIRING
+    # Cap and pool are both reached: neither a larger cap nor a larger pool alone would help.
+    assert judge(BATCH, queue(decode=4), FOUR).status is Status.CLEARED
+
+
+@pytest.mark.parametrize(("used", "running", "expected"), [(17_999, 1, False), (18_000, 1, True), (9_000, 2, False),
+                                                           (13_400, 2, True), (13_300, 2, False)])  # fmt: skip
+def test_a_pool_is_full_where_one_more_has_no_room(used: int, running: int, expected: bool) -> None:
+    assert bool(full(steps(20, decode=running, kv_blocks_used=used), INFO)[0]) is expected
+
+
+@pytest.mark.parametrize(("share", "fires"), [(49, False), (50, True)])
+def test_a_queue_for_half_of_the_steps(share: int, fires: bool) -> None:
+    table = steps(decode=4, waiting=np.where(np.arange(100) < share, 6, 0))
+    assert (judge(BATCH, table, FOUR).status is Status.FIRING) is fires
+
+
+def test_a_missed_batch_is_priced_with_its_effect_on_every_token() -> None:
+    found = judge(BATCH, steps(decode=4, waiting=12), FOUR)
+    price, facts = price_of(found), {e.name: e.value for e in found.evidence}
+    assert facts["batch_possible"] == 16
+    # The weights dominate: a quarter of the steps would do, each hardly longer.
+    assert price.saved_s == pytest.approx(0.75 * price.judged_s, rel=0.1)
+    assert 1.0 < float(facts["step_time_growth_low"]) < 1.2
+    assert found.remedy is not None
+    assert "--max-num-seqs 16" in found.remedy
+    assert "times as long" in found.remedy
+    longer = judge(BATCH, steps(decode=4, waiting=40), FOUR)
+    assert price_of(longer).saved_s > price.saved_s
+
+
+@pytest.mark.parametrize(("waiting", "fires"), [(1, False), (2, True)])
+def test_a_quarter_more_sequences_at_least(waiting: int, fires: bool) -> None:
+    info = info_with(max_sequences=6)
+    assert (judge(BATCH, steps(decode=6, waiting=waiting), info).status is Status.FIRING) is fires
+
+
+def test_the_pool_and_the_ridge_limit_the_batch() -> None:
+    info = info_with(max_sequences=4, kv_blocks=4 * 63 * 2)
+    found = judge(BATCH, steps(decode=4, waiting=50), info)
+    assert {e.name: e.value for e in found.evidence}["batch_possible"] == 8
+    info = info_with(max_sequences=100, kv_blocks=10**6)
+    found = judge(BATCH, steps(decode=100, context=10, waiting=5000), info)
+    assert {e.name: e.value for e in found.evidence}["batch_possible"] == 200
+
+
+def test_steps_that_are_not_memory_bound_gain_nothing() -> None:
+    info = info_with(max_sequences=600, kv_blocks=10**6)
+    assert judge(BATCH, steps(decode=600, context=10, waiting=600), info).status is Status.CLEARED
+
+
+def test_an_engine_that_does_not_state_its_cap_is_level_at_it() -> None:
+    unstated = info_with(max_sequences=None)
+    assert judge(BATCH, merged(steps(200, decode=4, waiting=8), 10), unstated).status is Status.FIRING
+    uneven = np.arange(200) // 10 % 4 + 2
+    assert judge(BATCH, merged(steps(200, decode=uneven, waiting=8), 10), unstated).status is Status.CLEARED
+    assert not at_cap(steps(20), unstated).any()
+
+
+def test_a_budget_full_of_prompts_holds_the_batch_itself() -> None:
+    table = steps(decode=4, prefill=8188, waiting=8)
+    assert budget_full(table, info_with(max_sequences=5)).all()
+    assert judge(BATCH, table, info_with(max_sequences=5)).status is Status.CLEARED
+
+
+def test_more_memory_for_the_cache_never_makes_its_pressure_worse() -> None:
+    table = queue()
+    assert judge(KV, table, info_with(kv_blocks=21_000)).status is Status.FIRING
+    assert judge(KV, table, info_with(kv_blocks=40_000)).status is Status.CLEARED
+
+
+def test_a_faster_memory_saves_no_more_by_batching() -> None:
+    table = steps(decode=4, waiting=12)
+    fast = Roofline.of(FOUR, replace(H100, memory_bandwidth_bytes_per_s=8e12))
+    here, there = price_of(judge(BATCH, table, FOUR)), price_of(judge(BATCH, table, FOUR, fast))
+    assert there.saved_low_s < here.saved_low_s
+
+
+def without(table: StepTable, *names: str) -> StepTable:
+    return StepTable({n: c for n, c in table.columns.items() if n not in names})
+
+
+def test_what_is_missing_is_named() -> None:
+    assert "20 steps" in judge(KV, steps(19)).missing[0]
+    assert "20 steps" in judge(BATCH, steps(19)).missing[0]
+    assert "queue" in judge(KV, without(steps(), "waiting")).missing[0]
+    assert "queue" in judge(BATCH, without(steps(), "waiting")).missing[0]
+    assert "KV pool" in judge(KV, queue(), info_with(kv_blocks=None)).missing[0]
+    assert judge(KV, steps(), info_with(kv_blocks=None)).status is Status.CLEARED
+    assert "KV pool" in judge(BATCH, queue(decode=4), replace(FOUR, kv_blocks=None)).missing[0]
+    capped = queue(decode=4, used=10_000)
+    assert "--hardware" in judge(BATCH, capped, FOUR, None).missing[0]
+    assert judge(BATCH, steps(), INFO, None).status is Status.CLEARED
