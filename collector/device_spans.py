@@ -43,7 +43,12 @@ class DeviceRing:
 
         Not known, and so False, for workers that something else starts, such as Ray.
         """
-        return engine.pid in (self.header.pid, self.facts.get("parent_pid"))
+        return started_by(engine, self.header, self.facts)
+
+
+def started_by(engine: RingHeader, worker: RingHeader, facts: Mapping[str, Any]) -> bool:
+    """Whether a worker with these facts ran in the engine's own process or in one that the engine started."""
+    return engine.pid in (worker.pid, facts.get("parent_pid"))
 
 
 def read_device_ring(path: Path) -> DeviceRing:
@@ -65,12 +70,13 @@ def read_device_ring(path: Path) -> DeviceRing:
                 told = {str(name): count for name, count in detail.items() if isinstance(count, int)}
         spans = slots[timed]
         skipped = max([sum(told.values()), *spans["preempted"][-1:].tolist()])
-        return DeviceRing(path, file.header, facts, _spans(spans), skipped, told, found.lost, found.torn)
+        return DeviceRing(path, file.header, facts, spans_of(spans), skipped, told, found.lost, found.torn)
     finally:
         file.close()
 
 
-def _spans(slots: NDArray[Any]) -> tuple[DeviceSpan, ...]:
+def spans_of(slots: NDArray[Any]) -> tuple[DeviceSpan, ...]:
+    """The spans in slots that hold some."""
     ordinals = slots["schedule_ns"].astype(np.int64) | slots["update_ns"].astype(np.int64) << 32
     columns = (ordinals, *(slots[name] for name in ("submit_ns", "output_ns", "context_tokens", "wait_ns")))
     rows = zip(*(column.tolist() for column in (*columns, slots["query_tokens"], slots["requests"])), strict=True)

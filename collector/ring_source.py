@@ -22,6 +22,7 @@ MOST_BLOCK_TOKENS = 1 << 20  # no engine has larger blocks; a ring that says so 
 UNREADABLE = "unreadable"  # the name of an event whose own name was overwritten or is torn
 STATE_DAMAGED = "state_damaged"  # the ring miscounts its steps: those here were found by their own numbers
 CLOCK_JUMP_S = 1.0  # wall clocks are slewed by less between two anchors; more is a step or a suspend
+KEPT_ANCHORS = 16  # from one read to the next: one comes every second, and a ring may be read for weeks
 _COPIED = (
     "sequence", "kind", "requests", "prefill_requests", "query_tokens", "prefill_tokens", "generated_tokens",
     "context_tokens", "deferred", "preempted", "graph_mode",
@@ -175,6 +176,7 @@ class RingSource:
         order = np.argsort(anchors[:, 0], kind="stable")
         nearest = np.clip(np.searchsorted(anchors[order, 0], output, side="right") - 1, 0, None)
         columns["unix_s"] = output + (anchors[order, 1] - anchors[order, 0])[nearest]
+        del self._anchors[:-KEPT_ANCHORS]
 
     def _extras(
         self,

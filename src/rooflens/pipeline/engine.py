@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from rooflens.analyzer.roofline import Roofline
@@ -27,7 +28,10 @@ NO_INFO = "the engine's facts are missing"
 
 
 class WatchedEngine:
-    """One run of an engine under one label. ``state`` is how it was at the last read."""
+    """One run of an engine under one label. ``state`` is how it was at the last read.
+
+    ``join`` adds to the steps of a window what other sources tell of them.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class WatchedEngine:
         self.key, self.source, self.state = key, source, State.LIVE
         self.problem: str | None = None  # of its source, beside what hinders its roofline
         self.info: EngineInfo | None = None
+        self.join: Callable[[StepTable], StepTable] = lambda steps: steps
         self._totals, self._hardware = totals, hardware
         self._roofline: Roofline | None = None
         self._no_roofline: str | None = NO_HARDWARE if hardware is None else NO_INFO
@@ -143,7 +148,7 @@ class WatchedEngine:
 
     def _close(self, stretch: Stretch) -> None:
         """A window is complete: its figures, and every rule's verdict."""
-        steps = stretch.steps
+        steps = self.join(stretch.steps)
         offset_s = float(steps["unix_s"][-1] - steps["output_monotonic_s"][-1]) if "unix_s" in steps.columns else None
         if offset_s is None:
             offset_s = time.time() - time.monotonic()

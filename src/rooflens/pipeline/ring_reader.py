@@ -40,9 +40,9 @@ class RingReader:
         self._read_s: float | None = None
         self._first: Batch | None = None
         self._source = RingSource(path)
-        header = self._source.file.header
-        self.rank, self.created_unix_s = header.rank, header.created_unix_ns / 1e9
-        self.watched_from_s = header.created_monotonic_ns / 1e9
+        self.header = self._source.file.header
+        self.rank, self.created_unix_s = self.header.rank, self.header.created_unix_ns / 1e9
+        self.watched_from_s = self.header.created_monotonic_ns / 1e9
         try:
             self.live = self._source.file.live()
             if not from_start:

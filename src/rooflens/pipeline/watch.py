@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rooflens.collector.tables import empty_table
 from rooflens.collector.windows import WindowSettings
 from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, SourceKind, State
 from rooflens.model_records import HardwareSpec
+from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
 from rooflens.pipeline.follow import Follower
 from rooflens.pipeline.gauges import gauges
@@ -58,6 +60,7 @@ class Watch:
         self.settings = settings
         self._started_unix_s = time.time()
         self._follower = Follower(settings.folders if settings.use_rings else (), settings.from_start)
+        self._devices = Devices(settings.folders if settings.use_rings else ())
         self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover)
         self._labels, self._totals = Labels(), Totals()
         self._engines: dict[str, WatchedEngine] = {}
@@ -74,6 +77,7 @@ class Watch:
         """Read every source once; a fault of a source or an engine is a line in the snapshot, never an exception."""
         started_s, cpu_s = time.perf_counter(), time.thread_time()
         self._faults = []
+        self._guarded("device times", self._devices.read)
         self._guarded("rings", self._read_rings)
         self._guarded("pages", self._read_pages)
         now_unix_s = time.time()
@@ -96,6 +100,7 @@ class Watch:
     def close(self) -> None:
         """Let go of every source."""
         self._follower.close()
+        self._devices.close()
         self._pages.close()
 
     def _guarded(self, name: str, act: Callable[..., None], *arguments: Any) -> None:
@@ -122,7 +127,9 @@ class Watch:
             return
         info = with_model(batch.info, self.settings.model_config)
         try:
-            self._engine(ring.run, SourceKind.RING, info, ring.rank, ring.watched_from_s, ring.before)
+            if ring.run not in self._engines:
+                self._engine(ring.run, SourceKind.RING, info, ring.rank, ring.watched_from_s, ring.before)
+                self._engines[ring.run].join = partial(self._devices.join, ring.header)
             self._take(ring.run, batch, info, now_s, ring.state)
         finally:
             if ring.state is not State.LIVE:
