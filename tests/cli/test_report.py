@@ -13,8 +13,8 @@ import pytest
 from rooflens.adapters.embedded.shape import SMALL
 from rooflens.adapters.recorder import Recorder
 from rooflens.cli import main
-from rooflens.cli.report import age_text, time_text
-from rooflens.cli.units import factor_text
+from rooflens.cli.report import time_text
+from rooflens.cli.units import age_text, factor_text
 from rooflens.ring_folder import host_name
 
 

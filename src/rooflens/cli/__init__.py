@@ -37,6 +37,7 @@ VERBS: Mapping[str, Verb] = {
     "analyze": Verb("rooflens.cli.analyze", "where the step time of a recording went, beside its roofline"),
     "predict": Verb("rooflens.cli.predict", "the roofline of a planned deployment"),
     "sidecar": Verb("rooflens.cli.sidecar", "watch engines: findings, metrics for Prometheus, an API"),
+    "top": Verb("rooflens.cli.top", "a live view of every engine"),
     "doctor": Verb("rooflens.cli.doctor", "what was found here, what is missing, and the remedy"),
     "demo": Verb("rooflens.cli.demo", "all of it on an embedded engine, without a GPU", extra="demo"),
 }

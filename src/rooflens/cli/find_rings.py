@@ -75,7 +75,12 @@ def next_step(root: Path = Path("/"), looked_in: Collection[Path] = ()) -> str:
 
 def not_recorded(rings: Sequence[Path], root: Path = Path("/")) -> str | None:
     """Why an engine that runs holds none of ``rings``; None where one of them is live or no engine runs."""
-    return None if any(_live(ring) for ring in rings) else running_engine(root, {ring.parent for ring in rings})
+    return None if any_live(rings) else running_engine(root, {ring.parent for ring in rings})
+
+
+def any_live(rings: Sequence[Path]) -> bool:
+    """Whether an engine holds one of ``rings`` now."""
+    return any(_live(ring) for ring in rings)
 
 
 def _live(ring: Path) -> bool:

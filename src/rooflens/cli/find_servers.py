@@ -25,6 +25,7 @@ SIDECAR_URL = "http://127.0.0.1:9980"
 DEADLINE_S = 0.8  # a page on loopback takes milliseconds; a server under load tens of them
 MOST_BYTES = 512 << 10  # vLLM's own names begin after a few kilobytes, behind those of the interpreter
 VLLM_SAMPLE = re.compile(rb"^vllm[:_][a-z_]+(?:\{|[ \t])", re.MULTILINE)
+HEALTH_KEY = b'"snapshot_age_s"'  # no other server's health page knows this word
 LISTENING = "0A"
 
 Address = tuple[str, int]
@@ -170,9 +171,9 @@ def find_sidecar(url: str | None = None) -> str | None:
 
 
 def _is_rooflens(answer: bytes) -> bool:
-    """Whether a health page, of a sidecar that is well or not, says that it is one of rooflens."""
+    """Whether this is the health page of a sidecar, which may be well or not."""
     head, _, body = answer.partition(b"\r\n\r\n")
-    return bool(re.match(rb"HTTP/1\.[01] (?:200|503)\b", head)) and b"rooflens" in body[:4096].lower()
+    return bool(re.match(rb"HTTP/1\.[01] (?:200|503)\b", head)) and HEALTH_KEY in body
 
 
 def _host(url: str) -> Address:

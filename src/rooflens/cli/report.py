@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rooflens.analyzer.figures import Phase, Summary
-from rooflens.cli.units import aligned, factor_text, seconds_text
+from rooflens.cli.units import age_text, aligned, factor_text, seconds_text
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline import DIED, LIVE, Recording
 
@@ -90,14 +90,6 @@ def origin_text(recording: Recording) -> str:
         f"{f', last step {age_text(age_s)} ago' if age_s is not None else ''}; process {recording.pid}, "
         f"rank {recording.rank}, {f'host {host}' if host else 'host not known'}"
     )
-
-
-def age_text(seconds: float) -> str:
-    """A duration in the words of a person who looks back."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def hardware_warning(recording: Recording, hardware: HardwareSpec) -> str | None:

@@ -21,6 +21,14 @@ def factor_text(value: float) -> str:
     return f"{digits:,.{2 if digits < 10 else 1 if digits < 100 else 0}f}"
 
 
+def age_text(seconds: float) -> str:
+    """A duration in the words of a person who looks back."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns side by side: the first to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
