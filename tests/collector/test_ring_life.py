@@ -352,3 +352,19 @@ def test_no_room_at_all_is_refused_and_left_clean(folder: Path) -> None:
 def test_the_default_folder_is_named_or_private(tmp_path: Path) -> None:
     assert default_folder({"ROOFLENS_DIR": str(tmp_path)}) == tmp_path
     assert default_folder({}).name == f"rooflens-{os.getuid()}"
+
+
+def test_a_ring_read_for_weeks_keeps_few_anchors(folder: Path) -> None:
+    """Every keyframe holds one; those of earlier reads say nothing of later steps."""
+    recorder = Recorder("test", folder=folder, strict=True)
+    assert recorder.path is not None
+    source = RingSource(recorder.path)
+    for turn in range(30):
+        for number in range(10):  # no two alike, so that each is a keyframe
+            with recorder.step(contexts=[1000 * turn + number, 7 * number]) as step:
+                step.generated_tokens = 2
+        batch = source.read()
+        assert abs(batch.steps["unix_s"][-1] - time.time()) < PATIENCE_S
+    assert len(source._anchors) < 30
+    source.close()
+    recorder.close()

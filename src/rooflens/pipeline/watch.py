@@ -247,9 +247,8 @@ class Watch:
 
     def _problems(self) -> tuple[str, ...]:
         own = (line for engine in self._engines.values() for line in engine.problems)
-        lines = dict.fromkeys(
-            (*self._told.values(), *self._faults, *own, *self._follower.problems, *self._pages.problems)
-        )
+        sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems)
+        lines = dict.fromkeys((*self._told.values(), *self._faults, *own, *sources))
         return tuple(lines)[:MOST_PROBLEMS]
 
 
