@@ -61,6 +61,13 @@ def time_spent(table: StepTable) -> TimeSpent:
     )
 
 
+def filled(table: StepTable, name: str, default: float = 0.0) -> Column:
+    """The column as floats, ``default`` where it is not known or not there."""
+    if name not in table.columns:
+        return np.full(len(table), default)
+    return np.where(table.where(name), table[name], default).astype(np.float64)
+
+
 def known_sum(table: StepTable, name: str) -> float | None:
     """The sum over the steps for which the column is known; None where there is none."""
     rows = table.where(name)

@@ -7,7 +7,7 @@ import numpy as np
 from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, firing
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.sums import steps_of
+from rooflens.analyzer.sums import filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
 from rooflens.live_records import Progress, State
 
@@ -85,10 +85,10 @@ def _recent(case: Case) -> tuple[float, float, int]:
         steps += round(float(each.sum()))
         timed = table.where("observed_s")
         if timed.any():
-            longest_s = max(longest_s, float((table["observed_s"] / each)[timed].max()))
+            longest_s = max(longest_s, float((filled(table, "observed_s") / each)[timed].max()))
         known = table.where("query_tokens")
         if known.any():
-            most_tokens = max(most_tokens, float(np.max((table["query_tokens"] / each)[known])))
+            most_tokens = max(most_tokens, float(np.max((filled(table, "query_tokens") / each)[known])))
     return longest_s, most_tokens, steps
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from rooflens.analyzer.rules.answers import NO_HOOK, active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.sums import known_sum, steps_of, time_spent
+from rooflens.analyzer.sums import filled, known_sum, steps_of, time_spent
 from rooflens.findings import Code, Evidence, Finding, Price
 from rooflens.live_records import Window, WindowFigures
 from rooflens.records import StepTable
@@ -36,7 +36,8 @@ def host_overhead(case: Case) -> Finding:
     if (few := too_few(case, CODE)) or case.window is None:
         return few or cannot_tell(case, CODE, NO_HOOK)
     window, figures = case.window, case.figures[-1]
-    if bool((steps_of(window.steps) > 1).any()) or "submit_monotonic_s" not in window.steps.columns:
+    single = bool((steps_of(window.steps) == 1).all())
+    if not single or not {"submit_monotonic_s", "output_monotonic_s", "observed_s"} <= window.steps.columns.keys():
         return cannot_tell(case, CODE, NO_HOOK)
     info = case.info
     if info is None or info.async_scheduling is None or info.concurrent_batches is None:
@@ -51,7 +52,7 @@ def _one_by_one(case: Case, window: Window, figures: WindowFigures) -> Finding:
     judged_s = active_s(figures)
     ratio = figures.between_s / judged_s if judged_s else 0.0
     spent = time_spent(window.steps)
-    observed = np.maximum(window.steps["observed_s"][1:], 0.0)[spent.timed[1:]]
+    observed = np.maximum(filled(window.steps, "observed_s")[1:], 0.0)[spent.timed[1:]]
     gaps = spent.gap_s[1:][spent.timed[1:]]
     typical = float(np.median(gaps / np.maximum(gaps + observed, 1e-12))) if len(gaps) else 0.0
     evidence = (
@@ -84,7 +85,7 @@ def _one_by_one(case: Case, window: Window, figures: WindowFigures) -> Finding:
 def _ahead(case: Case, window: Window, figures: WindowFigures) -> Finding:
     """Of an engine that schedules the next step before the last output has come."""
     table = window.steps
-    timed = table.where("observed_s") & (table["observed_s"] > 0)
+    timed = filled(table, "observed_s") > 0
     on_device = timed & table.where("device_s")
     if on_device.sum() * 2 >= len(table):
         device_s, observed_s = (float(table[name][on_device].sum()) for name in ("device_s", "observed_s"))
@@ -110,9 +111,9 @@ def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dty
     known = timed & table.where("wait_s") & table.where("executor_s")
     if known.sum() * 2 < len(table):
         return cannot_tell(case, CODE, NEED_DEVICE)
-    observed = table["observed_s"][known]
-    share = float((table["wait_s"][known] <= NO_WAIT_RATIO * observed).mean())
-    call = float(table["executor_s"][known].sum() / observed.sum())
+    observed = filled(table, "observed_s")[known]
+    share = float((filled(table, "wait_s")[known] <= NO_WAIT_RATIO * observed).mean())
+    call = float(filled(table, "executor_s")[known].sum() / observed.sum())
     evidence = (
         Evidence("steps_that_did_not_wait", share, "1"),
         Evidence("executor_call_share", call, "1"),

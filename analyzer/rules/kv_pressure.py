@@ -7,9 +7,18 @@ import numpy as np
 from rooflens.analyzer.rules.answers import NO_POOL, NO_QUEUE, active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.rules.pool import FULL_RATIO, admitted, at_cap, budget_full, full, pool_known, queued, share
+from rooflens.analyzer.rules.pool import (
+    FULL_RATIO,
+    admitted,
+    below_stated_cap,
+    budget_full,
+    full,
+    pool_known,
+    queued,
+    share,
+)
 from rooflens.analyzer.rules.reprice import at_larger_batch, changed
-from rooflens.analyzer.sums import known_sum, steps_of
+from rooflens.analyzer.sums import Column, filled, known_sum, steps_of
 from rooflens.findings import Code, Evidence, Finding, Price
 from rooflens.records import StepTable
 
@@ -18,16 +27,17 @@ LEAST_PREEMPTIONS = 3  # in a window; one or two are the price of a full cache
 RECOMPUTED_RATIO = 0.01  # of the tokens computed; below it preemption costs less than a smaller batch would
 FULL_AFTER_RATIO = 0.75  # at a preemption blocks are counted after the victim gave its own back
 QUEUED_SHARE = 0.5  # of the steps: a queue that is there half of the time is not a burst
+NO_PREEMPTIONS = "preemptions, or tokens computed again: a full pool alone says nothing"
 
 
 def kv_pressure(case: Case) -> Finding:
     """Requests are preempted and computed again, or wait, because no KV blocks are free.
 
     Fires on at least 3 preemptions in the window, or 1 % of the tokens computed again, with a pool that was full; or
-    when in half of the steps requests wait for capacity while the pool is full and the batch is below its cap. The
-    pool is full at 90 %, or where one more sequence of the usual size has no room. A full pool alone is a well-used
-    cache; requests that are deferred wait for something else. The price is the steps put through the roofline again
-    without the recomputed tokens, or with the batch that would run if there were room.
+    when in half of the steps requests wait for capacity while the pool is full and the batch is below its stated cap.
+    The pool is full at 90 %, or where one more sequence of the usual size has no room. A full pool alone is a
+    well-used cache; requests that are deferred wait for something else. The price is the steps put through the
+    roofline again without the recomputed tokens, or with the batch that would run if there were room.
     """
     if (few := too_few(case, CODE)) or case.window is None:
         return few or cannot_tell(case, CODE, NO_POOL)
@@ -47,9 +57,8 @@ def kv_pressure(case: Case) -> Finding:
             case, CODE, text, evidence, _remedy(case, preempting=True), confidence=0.95, price=_price_of_recompute(case)
         )
     if not table.where("waiting").any():
-        missing = NO_QUEUE if preempted is not None else f"{NO_QUEUE}, and preemptions"
-        return cannot_tell(case, CODE, missing)
-    held = queued(table) & full(table, case.info) & ~at_cap(table, case.info) & ~budget_full(table, case.info)
+        return cannot_tell(case, CODE, NO_QUEUE, *((NO_PREEMPTIONS,) if preempted is None else ()))
+    held = queued(table) & full(table, case.info) & below_stated_cap(table, case.info) & ~budget_full(table, case.info)
     if share(held, table) >= QUEUED_SHARE:
         text = (
             f"{figures.waiting_mean or 0:.3g} requests wait for KV blocks while {figures.running_mean or 0:.3g} run: "
@@ -57,6 +66,8 @@ def kv_pressure(case: Case) -> Finding:
         )
         price = _price_of_queue(case)
         return firing(case, CODE, text, evidence, _remedy(case, preempting=False), confidence=0.85, price=price)
+    if preempted is None and recomputed is None and (figures.kv_used_max or 0.0) >= FULL_RATIO:
+        return cannot_tell(case, CODE, NO_PREEMPTIONS)
     return cleared(case, CODE, f"{figures.kv_used_max:.0%} of the pool used at most, and nothing lost by it", *evidence)
 
 
@@ -81,10 +92,10 @@ def _price_of_recompute(case: Case) -> Price | None:
     again = _recomputed(case)
     if again is None or not {"observed_s", "query_tokens"} <= table.columns.keys():
         return None
-    query = table["query_tokens"].astype(np.float64)
+    query = filled(table, "query_tokens")
     rows = table.where("observed_s") & (again > 0) & (query > 0)
     part = np.where(rows, np.minimum(again, query) / np.maximum(query, 1.0), 0.0)
-    observed = np.where(rows, np.maximum(table["observed_s"], 0.0), 0.0)
+    observed = np.where(rows, np.maximum(filled(table, "observed_s"), 0.0), 0.0)
     by_tokens_s = float((observed * part).sum())
     if case.roofline is None or case.windows[-1].analysis is None:
         return priced(by_tokens_s, 0.0, by_tokens_s, judged_s, "the recomputed tokens' share of their steps")
@@ -104,16 +115,15 @@ def _price_of_recompute(case: Case) -> Price | None:
     )
 
 
-def _recomputed(case: Case) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+def _recomputed(case: Case) -> Column | None:
     """Tokens computed again in each row; where only preemptions are known, each of the mean context computed next."""
     table, context = case.windows[-1].steps, case.figures[-1].context_tokens_mean
     if table.where("recomputed_tokens").any():
-        known = table.where("recomputed_tokens")
-        return np.where(known, table["recomputed_tokens"], 0).astype(np.float64)
+        return filled(table, "recomputed_tokens")
     if context is None or not table.where("preempted").any() or not table.has("prefill_tokens"):
         return None
-    lost = float(table["preempted"][table.where("preempted")].sum()) * context
-    prefill = table["prefill_tokens"].astype(np.float64)
+    lost = float(filled(table, "preempted").sum()) * context
+    prefill = filled(table, "prefill_tokens")
     whole = float(prefill.sum())
     return prefill * min(1.0, lost / whole) if whole else None
 
@@ -136,7 +146,7 @@ def _wanted(case: Case, table: StepTable) -> float:
     """Running and waiting together, at most the cap."""
     rows = queued(table)
     steps = steps_of(table)[rows]
-    mean = float(((admitted(table)[rows] + table["waiting"][rows]) * steps).sum() / steps.sum())
+    mean = float(((admitted(table)[rows] + filled(table, "waiting")[rows]) * steps).sum() / steps.sum())
     cap = case.info.max_sequences if case.info else None
     return min(mean, float(cap)) if cap else mean
 

@@ -10,7 +10,7 @@ import numpy as np
 from rooflens.analyzer.figures import MOST_BELOW_RATIO
 from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, firing
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.sums import clock_jumps_s, steps_of
+from rooflens.analyzer.sums import clock_jumps_s, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding, Severity
 from rooflens.live_records import Window
 
@@ -99,7 +99,7 @@ def _counts(case: Case, window: Window) -> Iterator[_Fault]:
         known = table.where(name)
         if known.any() and float(np.min(table[name][known])) < 0:
             yield _Fault(f"{name} is negative", name, Evidence(name, float(np.min(table[name][known]))))
-    computed = float(table["query_tokens"].sum()) if table.has("query_tokens") else None
+    computed = float(filled(table, "query_tokens").sum()) if table.has("query_tokens") else None
     edge = float(figures.batch_max or 0)  # a step's tokens may reach one counter before the page is read, one after
     for name in ("generated_tokens", "prefill_tokens"):
         value = getattr(figures, name)

@@ -17,7 +17,7 @@ from rooflens.analyzer.rules.answers import (
 )
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.sums import Mask, steps_of
+from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
 from rooflens.model_records import Bound
 
@@ -64,7 +64,7 @@ def memory_bound_waste(case: Case) -> Finding:
     timed = rows & table.where("device_s")
     if timed.sum() * 2 < rows.sum() or _count(case, timed) < LEAST_STEPS:
         return cannot_tell(case, CODE, NEED_DEVICE)
-    device_s, slow_s = float(table["device_s"][timed].sum()), float(reach.slow_s[timed].sum())
+    device_s, slow_s = float(filled(table, "device_s")[timed].sum()), float(reach.slow_s[timed].sum())
     fast_s = float(reach.fast_s[timed].sum())
     evidence = (*evidence, Evidence("device_time", device_s, "s"))
     if device_s <= MARGIN_RATIO * slow_s or device_s - slow_s < LEAST_WASTE_RATIO * active_s(figures):
@@ -88,7 +88,7 @@ def _count(case: Case, rows: Mask) -> float:
 def _remedy(case: Case, rows: Mask) -> str:
     """Graphs up to the batch that runs, where the engine does not have them; else the attention back end."""
     info, table = case.info, case.windows[-1].steps
-    batch = int(np.max(table["requests"][rows] / steps_of(table)[rows]))
+    batch = int(np.max(filled(table, "requests")[rows] / steps_of(table)[rows]))
     eager = info is not None and (info.graph_mode or "").upper() in ("NONE", "EAGER")
     too_small = info is not None and info.graph_sizes and max(info.graph_sizes) < batch
     if eager:

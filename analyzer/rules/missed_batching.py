@@ -21,7 +21,7 @@ from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import admitted, at_cap, batch_of, budget_full, full, pool_known, queued, share
 from rooflens.analyzer.rules.reprice import Larger, at_larger_batch, ridge_batch
-from rooflens.analyzer.sums import Mask, steps_of
+from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
 from rooflens.model_records import Bound
 
@@ -70,14 +70,14 @@ def _judge(case: Case, held: Mask) -> Finding:
     analysis, table = window.analysis, window.steps
     if analysis is None or roofline is None:
         return cannot_tell(case, CODE, *no_roofline(case))
-    rows = held & analysis.compared & (table["requests"] > 0)
+    rows = held & analysis.compared & (filled(table, "requests") > 0)
     floor_s = float(analysis.floor_s[rows].sum())
     memory_s = float(analysis.floor_s[rows & (analysis.bound == Bound.MEMORY)].sum())
     if memory_s < MEMORY_SHARE * floor_s or not rows.any():
         return cleared(case, CODE, "the steps are not bound by memory: a larger batch takes longer in proportion")
     steps = steps_of(table)[rows]
     batch = float((batch_of(table)[rows] * steps).sum() / steps.sum())
-    queue = float(((admitted(table) + table["waiting"])[rows] * steps).sum() / steps.sum())
+    queue = float(((admitted(table) + filled(table, "waiting"))[rows] * steps).sum() / steps.sum())
     room, ridge = _room(case, rows), ridge_batch(roofline, table, rows)
     target = math.floor(min(queue, room, max(ridge, batch)) + 0.5)
     larger = at_larger_batch(roofline, table, rows, target)
@@ -90,7 +90,7 @@ def _judge(case: Case, held: Mask) -> Finding:
         Evidence("batch_possible", target),
         Evidence("batch_of_the_ridge", ridge),
         Evidence("batch_of_the_kv_pool", room),
-        Evidence("requests_waiting_mean", float((table["waiting"][rows] * steps).sum() / steps.sum())),
+        Evidence("requests_waiting_mean", float((filled(table, "waiting")[rows] * steps).sum() / steps.sum())),
         Evidence("steps_with_a_queue", share(held, table), "1"),
         Evidence("kv_used_mean", case.figures[-1].kv_used_mean or 0.0, "1"),
         Evidence("step_time_growth_low", larger.step_growth_low, "1"),
@@ -110,7 +110,7 @@ def _room(case: Case, rows: Mask) -> int:
     used = rows & table.where("kv_blocks_used")
     if not used.any():
         return 0
-    each = float(np.sum(table["kv_blocks_used"][used])) / max(float(np.sum(admitted(table)[used])), 1e-9)
+    each = float(np.sum(filled(table, "kv_blocks_used")[used])) / max(float(np.sum(admitted(table)[used])), 1e-9)
     return int(min(blocks / max(each, 1.0), 1e6))
 
 

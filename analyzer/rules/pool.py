@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rooflens.analyzer.sums import Column, Mask, steps_of
+from rooflens.analyzer.sums import Column, Mask, filled, steps_of
 from rooflens.records import EngineInfo, StepTable
 
 FULL_RATIO = 0.9  # engines keep a watermark of free blocks, and blocks are counted after the step gave some back
@@ -13,13 +13,13 @@ FLAT_SHARE = 0.8  # of the steps at the very same batch while requests wait: onl
 
 def batch_of(table: StepTable) -> Column:
     """Mean sequences a step, for each row."""
-    return table["requests"] / steps_of(table)
+    return filled(table, "requests") / steps_of(table)
 
 
 def admitted(table: StepTable) -> Column:
     """Requests admitted to the batch, for each row; the batch itself where the engine does not tell."""
     rows = table.where("running")
-    return np.where(rows, table["running"], batch_of(table)) if rows.any() else batch_of(table)
+    return np.where(rows, filled(table, "running"), batch_of(table)) if rows.any() else batch_of(table)
 
 
 def pool_known(table: StepTable, info: EngineInfo | None) -> bool:
@@ -34,7 +34,7 @@ def full(table: StepTable, info: EngineInfo | None) -> Mask:
     """
     if not pool_known(table, info) or info is None or info.kv_blocks is None:
         return np.zeros(len(table), dtype=bool)
-    used = table["kv_blocks_used"].astype(np.float64)
+    used = filled(table, "kv_blocks_used")
     running = np.maximum(admitted(table), 1.0)
     no_room = (running > 1) & (info.kv_blocks - used < used / running)
     rows: Mask = table.where("kv_blocks_used") & ((used >= FULL_RATIO * info.kv_blocks) | no_room)
@@ -43,8 +43,15 @@ def full(table: StepTable, info: EngineInfo | None) -> Mask:
 
 def queued(table: StepTable) -> Mask:
     """Rows after which requests waited for capacity; deferred ones wait for something else and do not count."""
-    rows: Mask = table.where("waiting") & (table["waiting"] > 0)
+    rows: Mask = filled(table, "waiting") > 0
     return rows
+
+
+def below_stated_cap(table: StepTable, info: EngineInfo | None) -> Mask:
+    """Rows whose batch is not at the cap that the engine states; all rows where it states none."""
+    if info is None or not info.max_sequences:
+        return np.ones(len(table), dtype=bool)
+    return ~at_cap(table, info)
 
 
 def at_cap(table: StepTable, info: EngineInfo | None) -> Mask:
@@ -68,8 +75,8 @@ def budget_full(table: StepTable, info: EngineInfo | None) -> Mask:
     """Rows that computed as many tokens as the engine allows in a step, and prefilled: nothing more could join."""
     if info is None or not info.max_batched_tokens or "query_tokens" not in table.columns:
         return np.zeros(len(table), dtype=bool)
-    prefilling = table.where("prefill_tokens") & (table["prefill_tokens"] > 0)
-    return np.asarray(prefilling & (table["query_tokens"] / steps_of(table) >= info.max_batched_tokens - 0.5))
+    prefilling = filled(table, "prefill_tokens") > 0
+    return np.asarray(prefilling & (filled(table, "query_tokens") / steps_of(table) >= info.max_batched_tokens - 0.5))
 
 
 def share(rows: Mask, table: StepTable) -> float:

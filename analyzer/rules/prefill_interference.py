@@ -11,7 +11,7 @@ from rooflens.analyzer.rules.answers import LEAST_STEPS, active_s, cannot_tell, 
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import batch_of
-from rooflens.analyzer.sums import Column, Mask, steps_of
+from rooflens.analyzer.sums import Column, Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
 from rooflens.records import StepKind, StepTable
 
@@ -20,11 +20,13 @@ STALL_RATIO = 4.0  # times a plain decode step: readers notice text that stops f
 STALL_S = 0.05  # shorter ones are below what a reader, or a client's own buffering, notices
 WAITING_TOKENS_RATIO = 0.01  # of the tokens generated: then the 99th percentile of the inter-token latency is a stall
 LEAST_STALLS = 2  # one slow step is a hiccup of anything
+STALLED_TIME_RATIO = 0.1  # of the engine's time: stalls that long are seen, however few tokens fall into them
 MANY_STALLS = 3  # in a window, whatever their share of the tokens
 FRESH_RATIO = 0.5  # of a step's prefill that must be new: what is computed again after preemption is kv_pressure's
 CHANCE_RATIO = 3.0  # times as often in steps with prompts as without: else something else is slow now and then
 GOAL_RATIO = 2.0  # times a plain decode step, which the advised chunk aims at
 LEAST_CHUNK_TOKENS = 16  # smaller chunks cost more in passes over the weights than they save in waiting
+NO_KIND = -1.0  # of a step whose kind is not known
 NO_DECODE = f"at least {LEAST_STEPS} plain decode steps of a similar batch to compare with"
 
 
@@ -42,12 +44,12 @@ def prefill_interference(case: Case) -> Finding:
     """Steps that carry prompts take so much longer than plain decode that every running stream sees a gap.
 
     Judged on steps with new prompt tokens while other sequences decode, against the median plain decode step of a
-    similar batch. Fires when such steps take 4 times as long and at least 50 ms, there are at least two, and 1 % of
-    the window's tokens or three stalls stood behind them; and when steps without prompts are not slow as often.
-    Prompts that are computed again after a preemption belong to kv_pressure. From a metrics page it can only be told
-    where some intervals hold prompts and others none. The price is the time beyond two decode steps for which streams
-    stood still: the work itself remains, in smaller pieces. The remedy is the chunk that would keep a step within
-    twice a decode step, by the measured time for each prompt token.
+    similar batch. Fires when such steps take 4 times as long and at least 50 ms, unless steps without prompts are slow
+    nearly as often; at least two are needed, and that 1 % of the window's tokens stood behind them, or that there are
+    three, or that they took a tenth of the time. Prompts that are computed again after a preemption belong to
+    kv_pressure. From a metrics page it can only be told where some intervals hold prompts and others none. The price
+    is the time beyond two decode steps for which streams stood still: the work itself remains, in smaller pieces. The
+    remedy is the chunk that would keep a step within twice a decode step, by the measured time for each prompt token.
     """
     if (few := too_few(case, CODE)) or case.window is None:
         return few or cannot_tell(case, CODE, NO_DECODE)
@@ -57,22 +59,22 @@ def prefill_interference(case: Case) -> Finding:
     if bool((steps_of(table) > 1).any()):
         return _of_intervals(case, table)
     rows = _interfering(table)
-    long = rows & (table["observed_s"] >= STALL_S)
+    long = rows & (filled(table, "observed_s") >= STALL_S)
     if not long.any():
         return cleared(case, CODE, f"no step with prompts kept decodes waiting for {STALL_S * 1e3:.0f} ms")
     plain_s = _plain_decode_s(case, _decoding(table)[long])
     if plain_s is None:
         return cannot_tell(case, CODE, NO_DECODE)
-    stalls = long & (table["observed_s"] >= STALL_RATIO * plain_s)
-    decode = (table["kind"] == StepKind.DECODE) & table.where("observed_s")
-    by_chance = (
-        float((table["observed_s"][decode] >= max(STALL_S, STALL_RATIO * plain_s)).mean()) if decode.any() else 0
-    )
+    observed = filled(table, "observed_s")
+    stalls = long & (observed >= STALL_RATIO * plain_s)
+    decode = (filled(table, "kind", NO_KIND) == StepKind.DECODE) & table.where("observed_s")
+    slow = observed[decode] >= max(STALL_S, STALL_RATIO * plain_s)
+    by_chance = float(slow.mean()) if len(slow) else 0.0
     if float(stalls.sum() / rows.sum()) < CHANCE_RATIO * by_chance:
         return cleared(case, CODE, "steps without prompts are slow as often")
     found = _Stalls(
-        table["observed_s"][stalls],
-        table["prefill_tokens"][stalls].astype(np.float64),
+        observed[stalls],
+        filled(table, "prefill_tokens")[stalls],
         _decoding(table)[stalls],
         plain_s,
     )
@@ -81,19 +83,19 @@ def prefill_interference(case: Case) -> Finding:
 
 def _decoding(table: StepTable) -> Column:
     """Sequences that were past their prompt while the step ran, in it or left out of it."""
-    prefilling = np.where(table.where("prefill_requests"), table["prefill_requests"], 0)
-    inside = table["requests"] - prefilling
-    left_out = np.where(table.where("running"), table["running"] - table["requests"], 0)
+    prefilling = filled(table, "prefill_requests")
+    inside = filled(table, "requests") - prefilling
+    left_out = np.where(table.where("running"), filled(table, "running") - filled(table, "requests"), 0)
     decoding: Column = np.maximum(inside + np.maximum(left_out, 0), 0).astype(np.float64)
     return decoding
 
 
 def _interfering(table: StepTable) -> Mask:
     """Steps with prompt tokens, most of them new, while others decode."""
-    prefill = np.where(table.where("prefill_tokens"), table["prefill_tokens"], 0)
-    again = np.where(table.where("recomputed_tokens"), table["recomputed_tokens"], 0)
+    prefill = filled(table, "prefill_tokens")
+    again = filled(table, "recomputed_tokens")
     fresh = (prefill > 0) & (prefill - again >= FRESH_RATIO * prefill)
-    mixed = (table["kind"] == StepKind.MIXED) | (table["kind"] == StepKind.PREFILL)
+    mixed = (filled(table, "kind", NO_KIND) == StepKind.MIXED) | (filled(table, "kind", NO_KIND) == StepKind.PREFILL)
     rows: Mask = fresh & mixed & table.where("observed_s") & (_decoding(table) >= 1)
     return rows
 
@@ -105,9 +107,9 @@ def _plain_decode_s(case: Case, decoding: Column) -> float | None:
     for window in reversed(case.windows):
         table = window.steps
         if "kind" in table.columns and not bool((steps_of(table) > 1).any()):
-            similar = (table["kind"] == StepKind.DECODE) & table.where("observed_s")
-            similar &= (table["requests"] >= low) & (table["requests"] <= high)
-            seconds += table["observed_s"][similar].tolist()
+            similar = (filled(table, "kind", NO_KIND) == StepKind.DECODE) & table.where("observed_s")
+            similar &= (filled(table, "requests") >= low) & (filled(table, "requests") <= high)
+            seconds += filled(table, "observed_s")[similar].tolist()
         if len(seconds) >= LEAST_STEPS:
             return float(np.median(seconds))
     return None
@@ -117,7 +119,9 @@ def _judge(case: Case, stalls: _Stalls, confidence: float) -> Finding:
     figures, count = case.figures[-1], len(stalls.seconds)
     waiting = float(stalls.waiting.sum())
     share = waiting / figures.generated_tokens if figures.generated_tokens else 0.0
-    if count < LEAST_STALLS or (count < MANY_STALLS and share < WAITING_TOKENS_RATIO):
+    judged_s, total_s = active_s(figures), float(stalls.seconds.sum())
+    few = count < MANY_STALLS and share < WAITING_TOKENS_RATIO and total_s < STALLED_TIME_RATIO * judged_s
+    if count < LEAST_STALLS or few:
         return cleared(case, CODE, f"{count} steps with prompts kept decodes waiting: too few to matter")
     typical_s, goal_s = float(np.median(stalls.seconds)), GOAL_RATIO * stalls.decode_s
     slope_s = _slope_s(stalls)
@@ -132,7 +136,6 @@ def _judge(case: Case, stalls: _Stalls, confidence: float) -> Finding:
         Evidence("seconds_for_each_prompt_token", slope_s, "s"),
         *((Evidence("chunk_for_twice_a_decode_step", chunk),) if chunk else ()),
     )
-    judged_s, total_s = active_s(figures), float(stalls.seconds.sum())
     price = priced(
         total_s - count * goal_s,
         total_s - count * STALL_RATIO * stalls.decode_s,
@@ -172,18 +175,18 @@ def _remedy(case: Case, chunk: int | None) -> str:
 
 def _of_intervals(case: Case, table: StepTable) -> Finding:
     """From a metrics page: intervals with prompts against intervals without, stalls by how many prompts came."""
-    steps, prefill = steps_of(table), np.where(table.where("prefill_tokens"), table["prefill_tokens"], 0)
+    steps, prefill = steps_of(table), filled(table, "prefill_tokens")
     timed = table.where("observed_s") & table.where("prefill_tokens")
     mixed, plain = timed & (prefill > 0), timed & (prefill == 0)
     if not mixed.any():
         return cleared(case, CODE, "no prompt was computed")
     if float(steps[plain].sum()) < LEAST_STEPS or not table.where("new_requests")[mixed].all():
         return cannot_tell(case, CODE, "the time of single steps (the hook), or intervals without any prompt")
-    plain_s = float(table["observed_s"][plain].sum() / steps[plain].sum())
+    plain_s = float(filled(table, "observed_s")[plain].sum() / steps[plain].sum())
     budget = (case.info.max_batched_tokens if case.info else None) or float("inf")
-    chunks = np.maximum(np.maximum(table["new_requests"], prefill / budget), 1.0)[mixed]
+    chunks = np.maximum(np.maximum(filled(table, "new_requests"), prefill / budget), 1.0)[mixed]
     chunks = np.minimum(chunks, steps[mixed])
-    extra = np.maximum(table["observed_s"][mixed] - steps[mixed] * plain_s, 0.0)
+    extra = np.maximum(filled(table, "observed_s")[mixed] - steps[mixed] * plain_s, 0.0)
     others = np.maximum(batch_of(table)[mixed] - 1.0, 0.0)
     long = (extra / chunks + plain_s >= max(STALL_S, STALL_RATIO * plain_s)) & (others >= 1.0)
     each = np.repeat((extra / chunks + plain_s)[long], np.round(chunks[long]).astype(np.int64))

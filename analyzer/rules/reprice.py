@@ -55,7 +55,7 @@ def at_larger_batch(roofline: Roofline, table: StepTable, rows: Mask, target: fl
     """
     chosen = table.take(rows)
     before = roofline.analyse(chosen)
-    ok = before.compared & (chosen["requests"] > 0)
+    ok = before.compared & (batch_of(chosen) > 0)
     if not ok.any():
         return None
     factor = np.maximum(target / np.maximum(batch_of(chosen), 1e-9), 1.0)

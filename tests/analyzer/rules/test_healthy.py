@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_windows import INFO, case, info_with, merged, steps
+from made_windows import H100, INFO, ROOFLINE, case, info_with, merged, steps, window
 
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.window_figures import window_figures
 from rooflens.findings import FINDINGS, Code, Finding, Severity, Status
-from rooflens.records import StepTable
+from rooflens.records import RooflensError, StepTable
 
 
 def answers(made: Case) -> list[Finding]:
@@ -57,6 +59,32 @@ def test_a_healthy_window_raises_nothing(
     info = info_with(kv_blocks=blocks, async_scheduling=ahead, concurrent_batches=2 if ahead else 1)
     made = case(merged(table, together) if together > 1 and count >= 40 else table, info=info)
     assert raised(made) == set()
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), code=st.sampled_from(list(RULES)), fault=st.integers(0, 5), together=st.sampled_from([1, 5]))
+def test_no_rule_fails_for_what_is_not_known(data: st.DataObject, code: Code, fault: int, together: int) -> None:
+    """Columns that are absent or known for some steps only, facts that the engine does not state."""
+    table, info = list(FAULTS.values())[fault]
+    table = merged(table, together) if together > 1 else table
+    absent = data.draw(st.sets(st.sampled_from(sorted(table.columns)), max_size=8))
+    masked = data.draw(st.sets(st.sampled_from(sorted(table.columns)), max_size=4))
+    known = {n: np.arange(len(table)) % 3 > 0 for n in masked}
+    columns = {n: np.where(known[n], c, -(10**6)) if n in known else c for n, c in table.columns.items()}
+    part = StepTable({n: c for n, c in columns.items() if n not in absent},
+                     {n: m for n, m in known.items() if n not in absent})  # fmt: skip
+    facts = ("kv_blocks", "max_sequences", "max_batched_tokens", "async_scheduling", "block_tokens", "model_config")
+    stated = replace(info, **dict.fromkeys(data.draw(st.sets(st.sampled_from(facts))), None))
+    try:
+        analysis = ROOFLINE.analyse(part) if stated.model_config else None
+    except RooflensError:
+        analysis = None
+    made = replace(window(table, stated, None), steps=part, analysis=analysis)
+    found = RULES[code](Case((made,), (window_figures(made),), ROOFLINE if analysis else None, H100))
+    assert found.code is code
+    assert Finding.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+    if code is not Code.MEASUREMENT_INVALID or not masked:
+        assert "-1000000" not in json.dumps(found.to_json())
 
 
 RECOMPUTED = np.where(np.arange(200) % 20 == 0, 900, 0)

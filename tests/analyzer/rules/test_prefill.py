@@ -50,6 +50,11 @@ def test_one_slow_step_is_no_interference(count: int, in_all: int, fires: bool) 
     assert (judge(stalls(count, steps_in_all=in_all)).status is Status.FIRING) is fires
 
 
+@pytest.mark.parametrize(("seconds", "fires"), [(0.3, False), (0.4, True)])
+def test_two_stalls_that_take_a_tenth_of_the_time_are_seen(seconds: float, fires: bool) -> None:
+    assert (judge(stalls(2, seconds)).status is Status.FIRING) is fires
+
+
 def test_the_finding_names_the_chunk_that_would_do() -> None:
     found = judge(stalls(5, 0.2, tokens=4000))
     facts = {e.name: e.value for e in found.evidence}
