@@ -312,6 +312,12 @@ def test_a_rule_that_raises_is_a_line_and_the_others_go_on(
             "llama/0: the rule kv_pressure failed (ZeroDivisionError: no floor): please report it",
         )
         assert value(snapshot, metrics.FINDINGS_RAISED, "llama", "0", "host_overhead") == 1
+        assert value(snapshot, metrics.FINDING_ACTIVE, "llama", "0", "host_overhead", "warning") == 1
+        engine.kill()
+        snapshot = it.turn()
+        (finding,) = one(snapshot).findings
+        assert finding.status is Status.CLEARED, "of a dead engine nothing fires"
+        assert finding.until_unix_s is not None
 
 
 def test_an_engine_whose_roofline_breaks_is_still_counted(watch: MakeWatch, folder: Path) -> None:

@@ -90,12 +90,13 @@ class WatchedEngine:
             self._totals.rest_until(now_monotonic_s, sure=True)
 
     def end(self, state: State, now_monotonic_s: float) -> None:
-        """The engine is gone: what is open is closed."""
+        """The engine is gone: what is open is closed, and nothing fires any more."""
         self.state = state
         if self._progress is not None:
             self._progress = replace(self._progress, state=state)
         for stretch in self._builder.flush():
             self._close(stretch)
+        self._findings = tuple(_over(finding, time.time()) for finding in self._findings)
         self._totals.end_run(now_monotonic_s)
 
     @property
@@ -192,6 +193,12 @@ class WatchedEngine:
         self._verdicts, self._findings, raised = self._verdicts.judged(verdicts, time.time())
         self._totals.raised(raised)
         return verdicts
+
+
+def _over(finding: Finding, now_unix_s: float) -> Finding:
+    if finding.status is not Status.FIRING:
+        return finding
+    return replace(finding, status=Status.CLEARED, until_unix_s=now_unix_s)
 
 
 def _last_unix_s(steps: StepTable) -> float | None:
