@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflens.analyzer.rules.answers import LEAST_STEPS, active_s, cannot_tell, cleared, firing, setting, too_few
+from rooflens.analyzer.rules.answers import active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import batch_of
@@ -27,7 +27,8 @@ CHANCE_RATIO = 3.0  # times as often in steps with prompts as without: else some
 GOAL_RATIO = 2.0  # times a plain decode step, which the advised chunk aims at
 LEAST_CHUNK_TOKENS = 16  # smaller chunks cost more in passes over the weights than they save in waiting
 NO_KIND = -1.0  # of a step whose kind is not known
-NO_DECODE = f"at least {LEAST_STEPS} plain decode steps of a similar batch to compare with"
+LEAST_PLAIN = 10  # decode steps: a median of fewer may be one of the slow ones
+NO_DECODE = f"at least {LEAST_PLAIN} plain decode steps of a similar batch to compare with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _plain_decode_s(case: Case, decoding: Column) -> float | None:
             similar = (filled(table, "kind", NO_KIND) == StepKind.DECODE) & table.where("observed_s")
             similar &= (filled(table, "requests") >= low) & (filled(table, "requests") <= high)
             seconds += filled(table, "observed_s")[similar].tolist()
-        if len(seconds) >= LEAST_STEPS:
+        if len(seconds) >= LEAST_PLAIN:
             return float(np.median(seconds))
     return None
 
@@ -180,7 +181,7 @@ def _of_intervals(case: Case, table: StepTable) -> Finding:
     mixed, plain = timed & (prefill > 0), timed & (prefill == 0)
     if not mixed.any():
         return cleared(case, CODE, "no prompt was computed")
-    if float(steps[plain].sum()) < LEAST_STEPS or not table.where("new_requests")[mixed].all():
+    if float(steps[plain].sum()) < LEAST_PLAIN or not table.where("new_requests")[mixed].all():
         return cannot_tell(case, CODE, "the time of single steps (the hook), or intervals without any prompt")
     plain_s = float(filled(table, "observed_s")[plain].sum() / steps[plain].sum())
     budget = (case.info.max_batched_tokens if case.info else None) or float("inf")

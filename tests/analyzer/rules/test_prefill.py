@@ -105,6 +105,10 @@ def test_plain_steps_of_a_similar_batch_are_needed_and_earlier_windows_have_them
     assert judge(stalls(0), prompts).status is Status.FIRING
     assert judge(stalls(0, decode=64), prompts).status is Status.CANNOT_TELL
     assert "20 steps" in judge(stalls(3, steps_in_all=19)).missing[0]
+    for plain, expected in ((9, Status.CANNOT_TELL), (10, Status.FIRING)):
+        hit = np.arange(60) >= plain
+        table = steps(60, 8, 500, np.where(hit, 4000, 0), observed_s=np.where(hit, 0.2, PLAIN_S))
+        assert judge(table).status is expected
 
 
 def test_from_a_page_by_intervals_with_and_without_prompts() -> None:
