@@ -12,6 +12,7 @@ import pytest
 from made_engine import MadeEngine, made_engine
 
 from rooflens import catalogue as metrics
+from rooflens.analyzer.roofline import Roofline
 from rooflens.catalogue import Kind, Metric
 from rooflens.findings import Code, Finding, Severity, Status
 from rooflens.live_records import EngineView, HistogramValue, Snapshot, State
@@ -355,3 +356,21 @@ def test_a_model_that_the_engine_does_not_state_is_taken_from_the_settings(watch
 def test_an_address_that_is_none_is_said_at_once(watch: MakeWatch) -> None:
     with pytest.raises(RooflensError):
         watch(scrape_urls=("ftp://nowhere",))
+
+
+def test_recent_steps_have_their_own_bounds_beside_them(watch: MakeWatch, folder: Path) -> None:
+    """However many steps a turn brings: fewer than are shown, or more."""
+    it = watch()
+    with made_engine(folder) as engine:
+        for count in (7, 300, 800, 3):
+            for number in range(3):
+                engine.steps(count // 3, contexts=(10 * count + number, 5))
+            view = one(it.turn())
+            assert view.recent_analysis is not None
+            assert len(view.recent) == len(view.recent_analysis.modelled) <= 512
+            own = Roofline.of(view.info, view.hardware).analyse(view.recent)  # type: ignore[arg-type]
+            assert view.recent_analysis.floor_s.tolist() == pytest.approx(own.floor_s.tolist(), nan_ok=True)
+            assert set(view.recent_analysis.group_s) == set(own.group_s)
+            for name, column in own.group_bytes.items():
+                found = view.recent_analysis.group_bytes[name].tolist()
+                assert found == pytest.approx(column.tolist(), nan_ok=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
 
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import EVERY_TURN, RULES
@@ -24,6 +27,7 @@ KEPT_WINDOWS = 6
 RECENT_STEPS = 512
 STAMP_S = 0.05  # an engine stamps a step within microseconds of handing it over; this much if it is held up
 NO_HARDWARE = "the hardware is not known: give --hardware ID"
+NEWEST_ONLY = "bounds are kept of the newest window only"  # half the memory, and no rule looks at older ones
 NO_INFO = "the engine's facts are missing"
 
 
@@ -59,6 +63,7 @@ class WatchedEngine:
         self._progress: Progress | None = None
         self._derived: dict[str, Derived] = {}
         self._recent = last_rows([before], RECENT_STEPS)
+        self._recent_analysis: StepAnalysis | None = None
         self._first_seen_unix_s = time.time()
         self._last_step_unix_s: float | None = _last_unix_s(self._recent)
 
@@ -68,15 +73,23 @@ class WatchedEngine:
         steps = batch.steps
         self._progress = batch.progress
         self._derived |= {value.name: value for value in batch.derived}
-        self._totals.add(batch, self._analysed(steps), time.time())
+        self._totals.add(batch, self._remembered(steps), time.time())
         self._rest(batch, now_monotonic_s)
-        if len(steps):
-            self._recent = last_rows([self._recent, steps], RECENT_STEPS)
-            self._last_step_unix_s = _last_unix_s(steps) or self._last_step_unix_s
         for stretch in (*self._builder.add(batch), *self._builder.advance(now_monotonic_s)):
             self._close(stretch)
         if self.state is State.LIVE:
             self._judge(EVERY_TURN)
+
+    def _remembered(self, steps: StepTable) -> StepAnalysis | None:
+        """Put new steps behind the recent ones and analyse both at once; the analysis of the new ones."""
+        if not len(steps):
+            return None
+        both = last_rows([self._recent, steps], max(RECENT_STEPS, len(steps)))
+        analysis = self._analysed(both)
+        self._recent = last_rows([both], RECENT_STEPS)
+        self._recent_analysis = last_analysed(analysis, len(self._recent))
+        self._last_step_unix_s = _last_unix_s(steps) or self._last_step_unix_s
+        return last_analysed(analysis, len(steps))
 
     def _rest(self, batch: Batch, now_monotonic_s: float) -> None:
         """Idle time is counted by the clock: an engine without requests tells of it only once it has one."""
@@ -118,7 +131,7 @@ class WatchedEngine:
             windows=self._figures,
             findings=self._findings,
             recent=self._recent,
-            recent_analysis=self._analysed(self._recent),
+            recent_analysis=self._recent_analysis,
             problem=self.problem or self._no_roofline,
             progress=self._progress,
             derived=tuple(self._derived.values()),
@@ -135,6 +148,7 @@ class WatchedEngine:
             self._roofline, self._no_roofline = Roofline.of(info, self._hardware), None
         except RooflensError as error:
             self._roofline, self._no_roofline = None, str(error)
+        self._recent_analysis = self._analysed(self._recent)
 
     def _analysed(self, steps: StepTable) -> StepAnalysis | None:
         if self._roofline is None or not len(steps):
@@ -171,7 +185,8 @@ class WatchedEngine:
             complaints=stretch.complaints,
             whole=stretch.whole,
         )
-        self._windows = (*self._windows, window)[-KEPT_WINDOWS:]
+        past = (replace(w, analysis=None, problem=NEWEST_ONLY) if w.analysis is not None else w for w in self._windows)
+        self._windows = (*past, window)[-KEPT_WINDOWS:]
         self._figures = (*self._figures, window_figures(window))[-KEPT_WINDOWS:]
         judged = self._judge(frozenset(RULES) - EVERY_TURN)
         firing = {finding.code for finding in self._findings if finding.status is Status.FIRING}
@@ -193,6 +208,21 @@ class WatchedEngine:
         self._verdicts, self._findings, raised = self._verdicts.judged(verdicts, time.time())
         self._totals.raised(raised)
         return verdicts
+
+
+def last_analysed(analysis: StepAnalysis | None, rows: int) -> StepAnalysis | None:
+    """The analysis of the last ``rows`` steps."""
+    if analysis is None or len(analysis.modelled) == rows:
+        return analysis
+    cut = slice(len(analysis.modelled) - rows, None)
+    columns: dict[str, Any] = {}
+    for entry in fields(analysis):
+        value = getattr(analysis, entry.name)
+        if isinstance(value, np.ndarray):
+            columns[entry.name] = value[cut]
+        elif isinstance(value, Mapping):
+            columns[entry.name] = {name: column[cut] for name, column in value.items()}
+    return replace(analysis, **columns)
 
 
 def _over(finding: Finding, now_unix_s: float) -> Finding:
