@@ -73,7 +73,7 @@ def measure_cpu(
     cores = usable_cores()
     cache_bytes, memory_bytes, threads = last_level_cache_bytes(cores, root), memory_total_bytes(root), len(cores)
     sizes = read_sizes(cache_bytes, memory_available_bytes(root))
-    data = _filled(sizes[-1] // 4, threads)
+    data = filled(sizes[-1] // 4, threads)
     say(f"reading {len(sizes)} sizes up to {sizes[-1] / 1e6:.0f} MB with up to {threads} threads")
     points = []
     for number, size in enumerate(sizes, start=1):
@@ -131,7 +131,7 @@ def _how(point: ReadPoint) -> str:
     return f"{point.kernel} in {point.threads} thread{'s' if point.threads > 1 else ''}{own}"
 
 
-def _filled(elements: int, threads: int) -> Vector:
+def filled(elements: int, threads: int) -> Vector:
     """An array whose pages were first written by as many threads as will read it, so that they lie near them."""
     data: Vector = np.empty(elements, dtype=np.float32)
     with ThreadPoolExecutor(threads) as pool:
