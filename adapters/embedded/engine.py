@@ -49,6 +49,7 @@ class Engine:
         self._recorder = recorder
         self._faults = faults or Faults()
         self._finished = 0
+        self._last_step_s = 0.0
 
     @property
     def busy(self) -> bool:
@@ -63,7 +64,7 @@ class Engine:
         """Run one step; returns what was planned, with no sequence in it if there was nothing to do."""
         started_s = time.perf_counter()
         plan = self.scheduler.plan()
-        self._faults.delay_host()
+        self._faults.delay_host(self._last_step_s)
         if not plan.requests:
             return plan
         self.steps += 1
@@ -81,12 +82,14 @@ class Engine:
         return plan
 
     def _run(self, plan: Plan) -> list[int]:
+        started_s = time.perf_counter()
         self._faults.maybe_stall(self.steps)
         sequences = [
             Sequence(request.tokens(request.cached_tokens, query), request.cached_tokens, request.table)
             for request, query in zip(plan.requests, plan.queries, strict=True)
         ]
         sampled: list[int] = self.model.forward(sequences).argmax(axis=1).tolist()
+        self._last_step_s = time.perf_counter() - started_s
         return sampled
 
     def _facts(self, plan: Plan) -> dict[str, Any]:

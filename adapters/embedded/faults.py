@@ -15,19 +15,20 @@ NEIGHBOUR_BYTES = 128 << 20  # beyond most caches, so that it takes memory bandw
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """``host_delay_s`` is spent on the host before every step; ``stall_s`` is how long step ``stall_at_step`` hangs;
-    ``neighbours`` threads stream memory all the while. A small pool, a batch cap and long prompts are no faults of
-    the engine but its settings and load.
+    """``host_delay_s`` is spent on the host before every step, and ``host_delay_steps`` times as long as the last step
+    took; ``stall_s`` is how long step ``stall_at_step`` hangs; ``neighbours`` threads stream memory all the while.
+    A small pool, a batch cap and long prompts are no faults of the engine but its settings and load.
     """
 
     host_delay_s: float = 0.0
+    host_delay_steps: float = 0.0
     stall_at_step: int | None = None
     stall_s: float = 0.0
     neighbours: int = 0
 
-    def delay_host(self) -> None:
+    def delay_host(self, last_step_s: float) -> None:
         """Spend the host's time, as tokenisation or a slow scheduler would: busily."""
-        until = time.perf_counter() + self.host_delay_s
+        until = time.perf_counter() + self.host_delay_s + self.host_delay_steps * last_step_s
         while time.perf_counter() < until:
             pass
 

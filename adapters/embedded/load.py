@@ -13,6 +13,7 @@ from rooflens.adapters.embedded.scheduler import Request
 from rooflens.records import RooflensError
 
 LONGEST_PHASE_S = 3600.0
+MOST_TIMES_LONGER = 4.0  # than asked for, where steps are too slow for their least number
 REPORT_S = 0.5
 
 
@@ -20,7 +21,9 @@ REPORT_S = 0.5
 class Phase:
     """``seconds`` of ``concurrency`` requests outstanding; lengths in tokens, drawn evenly from first to last.
 
-    With ``long_prompt_tokens`` above zero, a request with a prompt of that length comes every ``long_every_s``.
+    With ``long_prompt_tokens`` above zero, a request with a prompt of that length and ``long_output_tokens`` comes
+    every ``long_every_steps`` steps, but not before the one before it has its first token: the slower the machine,
+    the fewer. The phase lasts longer, up to MOST_TIMES_LONGER, where it has not made ``least_steps`` steps by then.
     """
 
     name: str
@@ -29,7 +32,9 @@ class Phase:
     prompt_tokens: tuple[int, int]
     output_tokens: tuple[int, int]
     long_prompt_tokens: int = 0
-    long_every_s: float = 1.0
+    long_every_steps: int = 8
+    long_output_tokens: int = 8
+    least_steps: int = 0
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Phase:
@@ -45,7 +50,12 @@ class Phase:
     @property
     def longest_tokens(self) -> int:
         """The longest sequence that this phase can bring about."""
-        return max(self.prompt_tokens[1], self.long_prompt_tokens) + self.output_tokens[1]
+        long = self.long_prompt_tokens + self.long_output_tokens if self.long_prompt_tokens else 0
+        return max(self.prompt_tokens[1] + self.output_tokens[1], long)
+
+    def over(self, gone_s: float, steps: int) -> bool:
+        """Whether the phase is over after so many seconds and steps."""
+        return gone_s >= self.seconds and (steps >= self.least_steps or gone_s >= MOST_TIMES_LONGER * self.seconds)
 
 
 class Load:
@@ -56,22 +66,22 @@ class Load:
         self._random = random.Random(seed)
         self._clock = clock
 
-    def _request(self, phase: Phase, prompt_tokens: int | None = None) -> Request:
+    def _request(self, prompt_tokens: int, output_tokens: int) -> Request:
         draw, vocabulary = self._random, self._engine.model.shape.vocab_size
-        length = prompt_tokens or draw.randint(*phase.prompt_tokens)
-        return Request([draw.randrange(vocabulary) for _ in range(length)], draw.randint(*phase.output_tokens))
+        return Request([draw.randrange(vocabulary) for _ in range(prompt_tokens)], output_tokens)
 
     def run(self, phase: Phase, report: Callable[[float], None]) -> None:
-        """Keep the phase's requests outstanding until its time is over; ``report`` gets the seconds gone by."""
-        engine, started_s = self._engine, self._clock()
-        reported_s = next_long_s = 0.0
-        while (now_s := self._clock() - started_s) < phase.seconds:
+        """Keep the phase's requests outstanding until it is over; ``report`` gets the seconds gone by."""
+        engine, started_s, first_step = self._engine, self._clock(), self._engine.steps
+        draw, reported_s, long, long_step = self._random, 0.0, None, 0
+        while not phase.over(now_s := self._clock() - started_s, engine.steps - first_step):
             outstanding = len(engine.scheduler.running) + len(engine.scheduler.waiting)
             for _ in range(phase.concurrency - outstanding):
-                engine.add(self._request(phase))
-            if phase.long_prompt_tokens and now_s >= next_long_s:
-                engine.add(self._request(phase, phase.long_prompt_tokens))
-                next_long_s = now_s + phase.long_every_s
+                engine.add(self._request(draw.randint(*phase.prompt_tokens), draw.randint(*phase.output_tokens)))
+            due = long is None or (long.generated and engine.steps - long_step >= phase.long_every_steps)
+            if phase.long_prompt_tokens and due:
+                long, long_step = self._request(phase.long_prompt_tokens, phase.long_output_tokens), engine.steps
+                engine.add(long)
             engine.step()
             if now_s - reported_s >= REPORT_S:
                 reported_s = now_s

@@ -12,8 +12,11 @@ import pytest
 from rooflens.adapters.embedded.blocks import BlockPool
 from rooflens.adapters.embedded.scheduler import Request, Scheduler
 from rooflens.cli import main
-from rooflens.cli.demo import BLOCK_TOKENS, OUTPUTS, longest_request_blocks
+from rooflens.cli.demo_live import Raised
+from rooflens.cli.demo_presets import BLOCK_TOKENS, HEALTHY, LONG_OUTPUT_TOKENS, OUTPUTS, SHORT_PROMPTS
+from rooflens.cli.demo_text import findings_text
 from rooflens.cli.embedded import carry_out
+from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
 from rooflens.records import RooflensError
 
 QUICK = ("demo", "--small", "--seconds", "3", "--threads", "1", "--json")
@@ -30,8 +33,8 @@ def demo(folder: Path, *words: str) -> dict[str, Any]:
     return found
 
 
-def test_the_demo_records_and_explains_itself(tmp_path: Path) -> None:
-    found = demo(tmp_path, "--kv-blocks", "50", "--batch", "4")
+def test_the_demo_records_explains_and_watches(tmp_path: Path) -> None:
+    found = demo(tmp_path, "--fault", "stall", "--stall", "5", "--kv-blocks", "20", "--batch", "4")
     phases = {phase["name"]: phase for phase in found["phases"]}
     assert {"decode", "mixed", "between steps"} <= set(phases)
     assert phases["decode"]["floor"]["steps"] == phases["decode"]["steps"]
@@ -45,7 +48,15 @@ def test_the_demo_records_and_explains_itself(tmp_path: Path) -> None:
     assert Path(found["ring"]).exists()
     assert Path(found["ring"]).parent == tmp_path / "rings" / "demo"
     assert (tmp_path / "rings" / "demo").stat().st_mode & 0o777 == 0o700
-    assert set(found["events"]) == {"load_single", "load_batch", "load_long_prompts", "load_ended"}
+    assert set(found["events"]) == {"load_batch", "load_ended"}
+    assert found["api"].startswith("http://127.0.0.1:")
+    assert (found["fault"], found["expected"]) == ("stall", "engine_stalled")
+    assert set(found["findings"]).isdisjoint(found["cannot_tell"])
+    assert all(Finding.from_json(finding).code == code for code, finding in found["findings"].items())
+    stalled = Finding.from_json(found["findings"]["engine_stalled"])
+    assert stalled.price is not None
+    assert stalled.price.judged_s > 3
+    assert stalled.remedy is not None
 
 
 def test_a_demo_that_may_not_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +79,10 @@ def test_a_demo_that_may_not_record_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         (("--stall-at", "0"), "--stall-at 0 is not from 1 to"),
         (("--neighbours", "-1"), "--neighbours -1 is not from 0 to"),
         (("--kv-blocks", "0"), "--kv-blocks 0 is not from 1 to"),
-        (("--kv-blocks", "37"), "--kv-blocks 37 is too few: the longest request never fits, 38 blocks are needed"),
+        (("--chunk", "0"), "--chunk 0 is not from 1 to"),
+        (("--kv-blocks", "7"), "--kv-blocks 7 is too few: the longest request never fits, 8 blocks are needed"),
+        (("--prompt", "512", "--kv-blocks", "32"), "the longest request never fits, 33 blocks are needed"),
+        (("--fault", "kw"), "invalid choice: 'kw'"),
     ],
 )
 def test_what_cannot_be_is_one_line_before_anything_is_measured(
@@ -78,7 +92,7 @@ def test_what_cannot_be_is_one_line_before_anything_is_measured(
         raise AssertionError("measured first")
 
     monkeypatch.setattr("rooflens.cli.demo.best_threads", measured)
-    monkeypatch.setattr("rooflens.collector.cpu_roof.measure_cpu", measured)
+    monkeypatch.setattr("rooflens.collector.step_roof.measure_step_roof", measured)
     assert main(["demo", *words]) == 2
     output = capsys.readouterr()
     assert output.out == ""
@@ -87,7 +101,38 @@ def test_what_cannot_be_is_one_line_before_anything_is_measured(
 
 
 def test_the_blocks_said_to_be_needed_are_just_enough() -> None:
-    pool = BlockPool(longest_request_blocks(512), BLOCK_TOKENS)
-    Scheduler(pool, 1, 128).add(Request([0] * 512, OUTPUTS[1]))
+    preset = HEALTHY.given({"prompt": 512})
+    tokens = 512 + LONG_OUTPUT_TOKENS
+    pool = BlockPool(preset.longest_request_blocks, BLOCK_TOKENS)
+    Scheduler(pool, 1, 128).add(Request([0] * (tokens - LONG_OUTPUT_TOKENS), LONG_OUTPUT_TOKENS))
     with pytest.raises(RooflensError, match="never fits"):
-        Scheduler(BlockPool(pool.blocks - 1, BLOCK_TOKENS), 1, 128).add(Request([0] * 512, OUTPUTS[1]))
+        Scheduler(BlockPool(pool.blocks - 1, BLOCK_TOKENS), 1, 128).add(Request([0] * 512, LONG_OUTPUT_TOKENS))
+    short = HEALTHY.longest_request_blocks
+    assert (short - 1) * BLOCK_TOKENS < SHORT_PROMPTS[1] + OUTPUTS[1] - 1 <= short * BLOCK_TOKENS
+
+
+def test_the_findings_are_told_with_price_remedy_and_what_is_missing() -> None:
+    said: list[str] = []
+    raised = Raised(said.append)
+    assert "none above info" in findings_text(raised, None, "http://127.0.0.1:1")
+    raised.findings[Code.KV_PRESSURE] = Finding(
+        Code.KV_PRESSURE,
+        Severity.WARNING,
+        Status.FIRING,
+        "7 preemptions",
+        evidence=(Evidence("kv_used_mean", 0.953, "1"), Evidence("kv_blocks", 20)),
+        price=Price(0.5, 2.0, 0.1, 0.9, "re-evaluated"),
+        remedy="more memory",
+    )
+    text = findings_text(raised, "kv_pressure", "http://127.0.0.1:1")
+    for part in (
+        "kv_pressure, as the fault should raise",
+        "warning   kv_pressure: 7 preemptions",
+        "kv used mean 0.95, kv blocks 20",
+        "500 ms (25%) of 2 s, 100 ms to 900 ms: re-evaluated",
+        "remedy    more memory",
+        "docs/findings.md#kv_pressure",
+        "http://127.0.0.1:1/api/v1/findings",
+    ):
+        assert part in text
+    assert "these fired" in findings_text(raised, "host_overhead", "")

@@ -1,31 +1,36 @@
-"""All of it in under a minute, without a GPU: a small engine under load, recorded, beside this machine's roofline.
+"""All of it in a minute, without a GPU: a small engine under load, watched live, beside this machine's roofline.
 
-A continuous-batching decoder in NumPy, large enough that its weights come from memory in every step, serves first
-one sequence at a time, then a steady batch, then long prompts that arrive during decode. It is recorded like any
-engine; then the machine's memory bandwidth and multiply rate are measured, and each step is laid beside the floor.
+A continuous-batching decoder in NumPy, large enough that a step is bound by reading its weights, serves a steady
+batch. It is recorded like any engine and watched by a sidecar, whose findings, metrics and API are live meanwhile;
+at the end each step is laid beside the floor that was measured before. With --fault something really is wrong.
 
 examples:
   rooflens demo
-  rooflens demo --seconds 60 --kv-blocks 60        (preemption)
-  rooflens demo --batch 2                          (a batch cap with a queue)
-  rooflens demo --host-delay 0.02 --json
+  rooflens demo --fault kv                  (also: batch, host, prefill, stall)
+  rooflens demo --fault prefill --chunk 32  (the remedy at work)
+  rooflens demo --fault batch --keep        (then look at it: rooflens top)
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+import threading
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rooflens.cli.embedded import Order, available_memory_bytes, best_threads, carry_out, use_threads
+from rooflens.cli.demo_presets import FAULTS, HEALTHY, WINDOW_S, WINDOW_STEPS, Preset
+from rooflens.cli.embedded import Outcome, available_memory_bytes, best_threads, carry_out, use_threads
 from rooflens.cli.output import json_text, printable
 from rooflens.records import RooflensError
 from rooflens.ring_folder import demo_folder
 
+if TYPE_CHECKING:
+    from rooflens.cli.demo_live import Raised
+    from rooflens.model_records import HardwareSpec
+
 LEAST_SECONDS, MOST_SECONDS = 3.0, 3600.0
-BLOCK_TOKENS = 16
-SHORT_PROMPTS, OUTPUTS = (16, 64), (32, 96)  # tokens, shortest and longest
 # What each option may be; of a model that has to fit, the machine decides.
 LIMITS: dict[str, tuple[float, float]] = {
     "seconds": (LEAST_SECONDS, MOST_SECONDS),
@@ -33,123 +38,160 @@ LIMITS: dict[str, tuple[float, float]] = {
     "batch": (1, 4096),
     "kv_blocks": (1, 1 << 20),
     "prompt": (1, 1 << 16),
+    "chunk": (1, 1 << 20),
     "host_delay": (0, MOST_SECONDS),
     "stall_at": (1, 1 << 40),
     "stall": (0, MOST_SECONDS),
     "neighbours": (0, 1024),
 }
-ROOF_S = 4.0  # before the run and again after it: on a busy machine the better of two is nearer to the truth
+KNOBS = ("batch", "kv_blocks", "prompt", "chunk", "host_delay", "stall_at", "stall")
+ROOF_S = 6.0
+NEEDED = ("numpy", "fastapi", "uvicorn")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `rooflens demo`."""
     add = parser.add_argument
-    add("--seconds", type=float, default=24.0, metavar="S", help="how long the engine is under load (default: 24)")
+    add(
+        "--fault",
+        choices=sorted(FAULTS),
+        help="what is wrong: " + "; ".join(f"{n}: {p.what}" for n, p in FAULTS.items()),
+    )
+    add("--seconds", type=float, default=24.0, metavar="S",
+        help="how long the engine is under load, longer where its steps are slow (default: 24)")  # fmt: skip
     add("--threads", type=int, metavar="N", help="threads of the matrix products (default: what is faster here)")
-    add("--batch", type=int, default=8, metavar="N", help="most sequences at once (default: 8)")
+    add("--batch", type=int, metavar="N", help="most sequences at once (default: 8)")
     add("--kv-blocks", type=int, metavar="N", help="KV blocks of 16 tokens (default: enough for the load)")
-    add("--prompt", type=int, default=512, metavar="TOKENS", help="length of the long prompts (default: 512)")
-    add("--host-delay", type=float, default=0.0, metavar="S", help="host time wasted before every step (default: 0)")
+    add("--prompt", type=int, metavar="TOKENS", help="also send long prompts, of this length (default: none)")
+    add("--chunk", type=int, metavar="TOKENS", help="most tokens of a step, longer prompts are cut (default: 32)")
+    add("--host-delay", type=float, metavar="S", help="host time wasted before every step (default: 0)")
     add("--stall-at", type=int, metavar="STEP", help="the step that hangs")
-    add("--stall", type=float, default=5.0, metavar="S", help="for how long it hangs (default: 5)")
+    add("--stall", type=float, metavar="S", help="for how long it hangs (default: 8)")
     add("--neighbours", type=int, default=0, metavar="N", help="threads that take memory bandwidth (default: 0)")
     add("--small", action="store_true", help="a tiny model whose weights stay in the cache: quick, proves nothing")
+    add("--keep", action="store_true", help="keep the live API up after the load, until Ctrl-C")
     add("--json", action="store_true", help="one JSON object in SI units, null for what is not known")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the engine, read its ring, print the table."""
-    _check(args)
-    if find_spec("numpy") is None:
-        raise RooflensError("'demo' needs numpy: pip install 'rooflens[demo]'")
+    """Measure the roof, run the engine and watch it, print the table and the findings."""
+    preset = chosen(args)
+    _check(args, preset)
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise RooflensError(f"'demo' needs {missing[0]}: pip install 'rooflens[demo]'")
     say = _silent if args.json else _say
-    tick = _tick if sys.stderr.isatty() and not args.json else _silent
     threads = args.threads or best_threads(say)
     use_threads(threads)  # before NumPy is loaded here: the roof is measured with the engine's threads
-    from rooflens.cli.report import as_json, text
-    from rooflens.collector.cpu_roof import last_level_cache_bytes, measure_cpu, usable_cores
-    from rooflens.pipeline import lay_beside, read_ring
+    from rooflens.cli.demo_live import Raised, Watching, served
+    from rooflens.collector.windows import WindowSettings
 
-    cache_bytes, memory_bytes = last_level_cache_bytes(usable_cores()), available_memory_bytes()
-    order = _order(args, cache_bytes, memory_bytes)
-    say(f"measuring this machine for {ROOF_S:.0f} s")
-    before = measure_cpu(ROOF_S)
-    outcome = carry_out(order, threads, say, tick)
-    say(f"measuring this machine again for {ROOF_S:.0f} s")
-    after = measure_cpu(ROOF_S)
-    recording = read_ring(outcome.ring)
-    hardware = _better(before, after)
-    summary, _, problem = lay_beside(recording, hardware)
-    if args.json:
-        extra = {"threads": threads, "weight_bytes": outcome.weight_bytes, "why_smaller": outcome.why_smaller}
-        print(json_text(as_json(recording, summary, hardware, problem) | extra))
-        return 0
-    print(printable(text(recording, summary, hardware, problem)))
-    print(
-        f"model     {outcome.weight_bytes / 1e6:,.0f} MB of weights read in every step, last-level cache "
-        f"{cache_bytes / 1e6:,.0f} MB, {threads} of {len(usable_cores())} cores"
-    )
-    if outcome.why_smaller:
-        print(f"          {outcome.why_smaller}")
-    print(
-        f"\nThe ring stays; look again with: rooflens analyze {recording.path}\n"
-        "(analyze measures this machine anew, so its floor may differ from the one above)"
-    )
+    machine = _machine(args)
+    hardware = _roof(machine, say)
+    raised = Raised(say)
+
+    def began(outcome: Outcome) -> None:
+        raised.instance = outcome.ring.stem
+
+    with served() as server:
+        windows = WindowSettings(WINDOW_S, WINDOW_STEPS)
+        with Watching(demo_folder(), hardware, windows, (server, raised)) as watching:
+            say(f"live API at {server.url}/api/v1/engines while the engine runs")
+            tick = _tick if sys.stderr.isatty() and not args.json else _silent
+            order = preset.order(args.seconds, args.neighbours, machine)
+            outcome = carry_out(order, threads, say, tick, began)
+            watching.stop()
+            watching.turn()
+        _show(args, threads, outcome, hardware, raised, server.url)
+        if args.keep:
+            _keep(server.url)
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
+def chosen(args: argparse.Namespace) -> Preset:
+    """The preset of --fault, or the healthy one, with the options that were given in place of its own."""
+    preset = FAULTS[args.fault] if args.fault else HEALTHY
+    return preset.given({name: getattr(args, name) for name in KNOBS})
+
+
+def _check(args: argparse.Namespace, preset: Preset) -> None:
     """RooflensError for an option that cannot be, before anything is measured."""
     for name, (least, most) in LIMITS.items():
         value = getattr(args, name)
         if value is not None and not least <= value <= most:
             option = f"--{name.replace('_', '-')} {value:g}"
             raise RooflensError(f"{option} is not from {least:g} to {most:,g}")
-    needed = longest_request_blocks(args.prompt)
-    if args.kv_blocks is not None and args.kv_blocks < needed:
+    needed = preset.longest_request_blocks
+    if preset.kv_blocks is not None and preset.kv_blocks < needed:
         raise RooflensError(
-            f"--kv-blocks {args.kv_blocks} is too few: the longest request never fits, {needed} blocks are needed"
+            f"--kv-blocks {preset.kv_blocks} is too few: the longest request never fits, {needed} blocks are needed"
         )
 
 
-def longest_request_blocks(prompt_tokens: int) -> int:
-    """KV blocks that the longest request of the load can come to fill."""
-    return -(-(max(prompt_tokens, SHORT_PROMPTS[1]) + OUTPUTS[1] - 1) // BLOCK_TOKENS)
+def _machine(args: argparse.Namespace) -> dict[str, Any]:
+    """What the engine's process is told of where it runs."""
+    from rooflens.collector.cpu_roof import last_level_cache_bytes, usable_cores
 
-
-def _order(args: argparse.Namespace, cache_bytes: int, memory_bytes: int) -> Order:
-    """A third of the time each: one sequence, a steady batch, long prompts during decode."""
-    share_s = args.seconds / 3
-    short: dict[str, Any] = {"seconds": share_s, "prompt_tokens": list(SHORT_PROMPTS), "output_tokens": list(OUTPUTS)}
-    phases = [
-        {**short, "name": "single", "concurrency": 1},
-        {**short, "name": "batch", "concurrency": 8},
-        {**short, "name": "long_prompts", "concurrency": 6, "long_prompt_tokens": args.prompt, "long_every_s": 2.0},
-    ]
-    blocks = args.kv_blocks or (args.batch + 2) * longest_request_blocks(args.prompt)
     return {
         "folder": str(demo_folder()),
-        "cache_bytes": cache_bytes,
-        "memory_bytes": memory_bytes,
+        "cache_bytes": last_level_cache_bytes(usable_cores()),
+        "memory_bytes": available_memory_bytes(),
         "small": args.small,
-        "settings": {"kv_blocks": blocks, "block_tokens": BLOCK_TOKENS, "max_sequences": args.batch},
-        "faults": {
-            "host_delay_s": args.host_delay,
-            "stall_at_step": args.stall_at,
-            "stall_s": args.stall,
-            "neighbours": args.neighbours,
-        },
-        "phases": phases,
     }
 
 
-def _better(one: Any, other: Any) -> Any:
-    """The roof with the higher rates of two measurements: what was reached once can be reached."""
-    best = max(one, other, key=lambda spec: float(spec.memory_bandwidth_bytes_per_s))
-    rates = {name: max(one.peak_flops_per_s[name], other.peak_flops_per_s[name]) for name in one.peak_flops_per_s}
-    from dataclasses import replace
+def _roof(machine: dict[str, Any], say: Any) -> HardwareSpec:
+    """This machine's roof for as many bytes as a step of the engine reads."""
+    from rooflens.adapters.embedded.shape import SMALL, shape_for
+    from rooflens.collector.step_roof import measure_step_roof
 
-    return replace(best, peak_flops_per_s=rates, ceiling_flops_per_s=rates)
+    shape = SMALL if machine["small"] else shape_for(machine["cache_bytes"], machine["memory_bytes"])[0]
+    seconds = ROOF_S / 3 if machine["small"] else ROOF_S
+    say(f"measuring this machine for {seconds:.0f} s")
+    return measure_step_roof(4 * shape.read_elements, seconds)
+
+
+def _show(
+    args: argparse.Namespace, threads: int, outcome: Outcome, hardware: HardwareSpec, raised: Raised, url: str
+) -> None:
+    """The table and the findings, or all of it as JSON."""
+    from rooflens.cli.demo_text import findings_text
+    from rooflens.cli.report import as_json, text
+    from rooflens.pipeline import lay_beside, read_ring
+
+    recording = read_ring(outcome.ring)
+    summary, _, problem = lay_beside(recording, hardware)
+    expected = FAULTS[args.fault].code if args.fault else None
+    if args.json:
+        extra = {
+            "threads": threads,
+            "weight_bytes": outcome.weight_bytes,
+            "why_smaller": outcome.why_smaller,
+            "fault": args.fault,
+            "expected": expected,
+            "findings": {str(code): finding.to_json() for code, finding in raised.findings.items()},
+            "cannot_tell": {str(code): list(finding.missing) for code, finding in raised.cannot_tell.items()},
+            "api": url,
+        }
+        print(json_text(as_json(recording, summary, hardware, problem) | extra), flush=True)
+        return
+    print(printable(text(recording, summary, hardware, problem)))
+    print(f"model     {outcome.weight_bytes / 1e6:,.0f} MB of weights read in every step")
+    if outcome.why_smaller:
+        print(f"          {outcome.why_smaller}")
+    print(f"\n{printable(findings_text(raised, expected, url))}")
+    print(
+        f"\nThe ring stays; look again with: rooflens analyze {recording.path}\n"
+        "(analyze measures this machine anew, so its floor may differ from the one above)",
+        flush=True,
+    )
+
+
+def _keep(url: str) -> None:
+    """Serve until the user has seen enough."""
+    print(f"serving {url} until Ctrl-C; look at it with: rooflens top {url}", file=sys.stderr, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def _say(line: str) -> None:

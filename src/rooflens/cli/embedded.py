@@ -30,6 +30,9 @@ class Outcome:
     why_smaller: str | None
 
 
+Began = Callable[[Outcome], None]
+
+
 def use_threads(threads: int) -> None:
     """Tell a NumPy that is loaded later in this process how many threads its matrix products may use."""
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
@@ -40,14 +43,15 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def best_threads(say: Say) -> int:
-    """One thread, or as many as there are cores: whichever multiplies faster at this moment.
+    """One thread, or one less than there are cores: whichever multiplies faster at this moment.
 
-    On a machine that others use, threads that wait for one another are slower than one alone.
+    A core is left to what watches the engine. On a machine that others use, threads that wait for one another are
+    slower than one alone.
     """
     cores = len(os.sched_getaffinity(0))
-    if cores == 1:
+    if cores <= 2:
         return 1
-    seconds = {threads: _probe_s(threads) for threads in (1, cores)}
+    seconds = {threads: _probe_s(threads) for threads in (1, cores - 1)}
     best = min(seconds, key=lambda threads: seconds[threads])
     worse = next(threads for threads in seconds if threads != best)
     times = seconds[worse] / seconds[best]
@@ -83,10 +87,11 @@ def available_memory_bytes() -> int:
     return min(limits)
 
 
-def carry_out(order: Order, threads: int, say: Say, tick: Say) -> Outcome:
+def carry_out(order: Order, threads: int, say: Say, tick: Say, began: Began = lambda _outcome: None) -> Outcome:
     """Run the engine as ordered; RooflensError with its last words if it fails.
 
-    ``say`` gets what a reader should keep, ``tick`` a line twice a second that replaces the one before.
+    ``say`` gets what a reader should keep, ``tick`` a line twice a second that replaces the one before. ``began`` is
+    called when the ring is there, before the load.
     """
     command = [sys.executable, "-P", "-m", "rooflens.adapters.embedded", json.dumps(order)]
     outcome, phase = None, None
@@ -98,6 +103,7 @@ def carry_out(order: Order, threads: int, say: Say, tick: Say) -> Outcome:
                 told = json.loads(line)
                 if "ring" in told:
                     outcome = Outcome(Path(told["ring"]), told["weight_bytes"], told["why_smaller"])
+                    began(outcome)
                     say(f"the engine reads {outcome.weight_bytes / 1e6:,.0f} MB of weights a step")
                 elif "phase" in told:
                     if told["phase"] != phase:
