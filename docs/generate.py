@@ -6,6 +6,7 @@ import argparse
 import importlib
 from pathlib import Path
 
+from rooflens.analyzer.rules import RULES
 from rooflens.catalogue import CATALOGUE, OPEN_LABELS, Metric
 from rooflens.cli import VERBS, Verb
 from rooflens.findings import FINDINGS, FindingCode
@@ -19,7 +20,9 @@ Generated from `src/rooflens/findings.toml` by `make docs`; edit the texts there
 A finding is `firing`, `cleared` or `cannot_tell`. Firing needs evidence that exceeds the model's own error;
 `cannot_tell` names the input that is missing. `critical` means look now, `warning` today, `info` when there is time.
 
-This version holds the vocabulary; no command raises a finding yet. Remedies may name commands that come with them.
+`rooflens sidecar` raises those that say below how their rule judges; the others are the vocabulary of rules to come.
+A code fires when two of its last three windows say so (a stalled engine at once) and clears after three clean ones.
+Remedies may name commands that come with later rules.
 """
 
 CLI_INTRODUCTION = """# Commands
@@ -45,9 +48,13 @@ are examples: at least four scrapes long.
 def section(entry: FindingCode) -> str:
     """One code's runbook page in Markdown, with the code as its heading and anchor."""
     flags = "\n".join(f"- {engine}: {text}" for engine, text in entry.flags.items())
+    rule = RULES.get(entry.code)
+    judged = " ".join((rule.__doc__ or "").split()) if rule else ""
     return (
         f"## {entry.code}\n\n**{entry.title}** ({entry.severity})\n\n{entry.meaning}\n\n"
-        f"*How it is decided.* {entry.decided}\n\n*What to do.* {entry.remedy}\n\n{flags}\n\n"
+        f"*How it is decided.* {entry.decided}\n\n"
+        + (f"*How the rule judges.* {judged}\n\n" if judged else "")
+        + f"*What to do.* {entry.remedy}\n\n{flags}\n\n"
         f"*When to distrust it.* {entry.wrong_when}\n"
     )
 

@@ -17,7 +17,7 @@ from rooflens.analyzer.rules.pool import (
     queued,
     share,
 )
-from rooflens.analyzer.rules.reprice import at_larger_batch, changed
+from rooflens.analyzer.rules.reprice import at_larger_batch, changed, step_bytes, without_cache
 from rooflens.analyzer.sums import Column, filled, known_sum, steps_of
 from rooflens.findings import Code, Evidence, Finding, Price
 from rooflens.records import StepTable
@@ -131,11 +131,13 @@ def _recomputed(case: Case) -> Column | None:
 def _price_of_queue(case: Case) -> Price | None:
     """The steps at the batch that would run if the queue had room; None without a roofline."""
     table, judged_s = case.windows[-1].steps, active_s(case.figures[-1])
-    if case.roofline is None or case.windows[-1].analysis is None:
+    analysis = case.windows[-1].analysis
+    if case.roofline is None or analysis is None:
         return None
     rows = queued(table) & table.where("observed_s")
     target = _wanted(case, table)
-    larger = at_larger_batch(case.roofline, table, rows, target)
+    roofline = without_cache(case.roofline, step_bytes(analysis, table))
+    larger = at_larger_batch(roofline, table, rows, target)
     if larger is None:
         return None
     derivation = f"the steps put through the roofline at a batch of {target:.0f}, as many fewer for the same tokens"

@@ -20,7 +20,7 @@ from rooflens.analyzer.rules.answers import (
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import admitted, at_cap, batch_of, budget_full, full, pool_known, queued, share
-from rooflens.analyzer.rules.reprice import Larger, at_larger_batch, ridge_batch
+from rooflens.analyzer.rules.reprice import Larger, at_larger_batch, ridge_batch, step_bytes, without_cache
 from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
 from rooflens.model_records import Bound
@@ -66,10 +66,11 @@ def missed_batching(case: Case) -> Finding:
 
 def _judge(case: Case, held: Mask) -> Finding:
     """Of steps with a queue behind the cap and room in the pool: whether more of them at once would be cheaper."""
-    window, roofline = case.windows[-1], case.roofline
-    analysis, table = window.analysis, window.steps
-    if analysis is None or roofline is None:
+    window, table = case.windows[-1], case.windows[-1].steps
+    if window.analysis is None or case.roofline is None:
         return cannot_tell(case, CODE, *no_roofline(case))
+    roofline = without_cache(case.roofline, step_bytes(window.analysis, table))
+    analysis = window.analysis if roofline is case.roofline else roofline.analyse(table)
     rows = held & analysis.compared & (filled(table, "requests") > 0)
     floor_s = float(analysis.floor_s[rows].sum())
     memory_s = float(analysis.floor_s[rows & (analysis.bound == Bound.MEMORY)].sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules.pool import batch_of
-from rooflens.analyzer.sums import Column, Mask
-from rooflens.model_records import Bound
+from rooflens.analyzer.sums import Column, Mask, steps_of
+from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import StepTable
 
 LARGEST_BATCH = 4096  # beyond every engine's default cap; a search for the ridge ends here
@@ -32,6 +32,30 @@ def scaled(table: StepTable, factor: Column) -> StepTable:
     columns = {n: table[n] * factor for n in PER_SEQUENCE if n in table.columns}
     kept = {n: column for n, column in table.columns.items() if n != "kv_blocks_used"}
     return StepTable({**kept, **columns}, table.known)
+
+
+def without_cache(roofline: Roofline, step_bytes: float) -> Roofline:
+    """The roofline that counts every byte, at the rate measured for as many as a step reads where there is a curve.
+
+    A strict floor leaves out what the last cache may keep from step to step. What binds the steps, and what a larger
+    batch would cost, is decided by all bytes: they are read once a step from wherever they are.
+    """
+    hardware = roofline.hardware
+    if not hardware.cache_bytes:
+        return roofline
+    rate = hardware.memory_bandwidth_bytes_per_s
+    if hardware.read_curve and step_bytes > 0:
+        sizes, rates = zip(*sorted(hardware.read_curve), strict=True)
+        rate = float(np.interp(np.log(step_bytes), np.log(sizes), rates))
+    counting_all = replace(hardware, cache_bytes=None, memory_bandwidth_bytes_per_s=rate)
+    return Roofline(roofline.arch, counting_all, roofline.precision, roofline.tensor_parallel, roofline.block_tokens)
+
+
+def step_bytes(analysis: StepAnalysis, table: StepTable) -> float:
+    """Bytes that one step moves on one device, on average."""
+    rows = analysis.modelled
+    total = sum(float(column[rows].sum()) for column in analysis.group_bytes.values())
+    return total / max(float(steps_of(table)[rows].sum()), 1.0) / analysis.tensor_parallel
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,21 @@ def test_a_faster_memory_saves_no_more_by_batching() -> None:
     assert there.saved_low_s < here.saved_low_s
 
 
+def test_weights_that_a_cache_may_keep_are_read_all_the_same() -> None:
+    table = steps(decode=4, waiting=12)
+    plain = price_of(judge(BATCH, table, FOUR, Roofline.of(FOUR, replace(H100, cache_bytes=None))))
+    kept = Roofline.of(FOUR, replace(H100, cache_bytes=40 * 10**9))
+    assert kept.analyse(table).memory_s.max() == 0.0
+    assert price_of(judge(BATCH, table, FOUR, kept)) == plain
+    # Where the rate of reading so much was measured, it is that rate: at 100 TB/s the steps would be compute-bound.
+    curve = replace(H100, cache_bytes=40 * 10**9, read_curve=((10**9, 1e14), (10**11, 1e14)))
+    assert judge(BATCH, table, FOUR, Roofline.of(FOUR, curve)).status is Status.FIRING
+    slow = steps(decode=128, context=10, waiting=300)
+    info = info_with(max_sequences=128)
+    assert judge(BATCH, slow, info, Roofline.of(info, curve)).status is Status.CLEARED
+    assert judge(BATCH, slow, info).status is Status.FIRING
+
+
 def without(table: StepTable, *names: str) -> StepTable:
     return StepTable({n: c for n, c in table.columns.items() if n not in names})
 
