@@ -43,7 +43,7 @@ endef
 help: ## list the targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo-installed ## set up, run the embedded engine and show where its step time went (no GPU)
+demo: $(VENV)/.demo-installed ## set up, run the embedded engine, watch it live and show where its step time went (no GPU)
 	@$(VENV)/bin/rooflens demo
 
 test: lint ## set up, then lint, types, and every test that needs no real engine

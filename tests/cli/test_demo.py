@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from rooflens.cli.demo_presets import BLOCK_TOKENS, HEALTHY, LONG_OUTPUT_TOKENS,
 from rooflens.cli.demo_text import findings_text
 from rooflens.cli.embedded import carry_out
 from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
-from rooflens.records import RooflensError
+from rooflens.live_records import EngineView, Snapshot, SourceKind, State, WindowFigures
+from rooflens.records import EngineInfo, RooflensError, StepTable
 
 QUICK = ("demo", "--small", "--seconds", "3", "--threads", "1", "--json")
 
@@ -98,6 +100,42 @@ def test_what_cannot_be_is_one_line_before_anything_is_measured(
     assert output.out == ""
     assert output.err.count("\n") == 1
     assert told in output.err
+
+
+def test_what_is_not_installed_is_named_with_its_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rooflens.cli.demo.find_spec", lambda name: None if name == "uvicorn" else object())
+    assert main(["demo"]) == 2
+    assert capsys.readouterr().err == "rooflens: 'demo' needs uvicorn: pip install 'rooflens[demo]'\n"
+
+
+def snapshot_of(findings: tuple[Finding, ...], state: State = State.LIVE, instance: str = "ours") -> Snapshot:
+    figures = WindowFigures(0.0, 4.0, 24, 4.0, 4.0, 0.0, None)
+    info = EngineInfo(instance=instance, engine="rooflens-embedded")
+    view = EngineView("m", "0", SourceKind.RING, state, info, None, 0.0, 4.0, (figures,), findings, StepTable({}), None)
+    return Snapshot(1, 0.0, 0.0, 0.0, "0", (view,))
+
+
+def test_only_what_fired_at_our_engine_is_kept_and_said_once() -> None:
+    said: list[str] = []
+    raised = Raised(said.append)
+    first = Finding(Code.KV_PRESSURE, Severity.WARNING, Status.FIRING, "3 preemptions")
+    unknown = Finding(Code.HOST_OVERHEAD, Severity.INFO, Status.CANNOT_TELL, "?", missing=("the hook",))
+    raised.export(snapshot_of((first, unknown)))
+    assert (said, raised.findings) == ([], {})  # the engine is not known yet
+    raised.instance = "ours"
+    raised.export(snapshot_of((first,), instance="another"))
+    assert raised.findings == {}
+    raised.export(snapshot_of((first, unknown)))
+    raised.export(snapshot_of((replace(first, summary="7 preemptions"), unknown)))
+    assert [line.strip() for line in said] == ["warning  kv_pressure: 3 preemptions"]
+    assert raised.findings[Code.KV_PRESSURE].summary == "7 preemptions"
+    assert not raised.over.is_set()
+    raised.export(snapshot_of((replace(unknown, code=Code.MISSED_BATCHING),), State.ENDED))
+    assert raised.over.is_set()
+    assert set(raised.cannot_tell) == {Code.HOST_OVERHEAD}
+    assert [finding.code for finding in raised.serious] == [Code.KV_PRESSURE]
 
 
 def test_the_blocks_said_to_be_needed_are_just_enough() -> None:

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     say = _silent if args.json else _say
     threads = args.threads or best_threads(say)
     use_threads(threads)  # before NumPy is loaded here: the roof is measured with the engine's threads
-    from rooflens.cli.demo_live import Raised, Watching, served
+    from rooflens.cli.demo_live import LAST_TURNS_S, Raised, Watching, served
     from rooflens.collector.windows import WindowSettings
 
     machine = _machine(args)
@@ -95,16 +95,15 @@ def run(args: argparse.Namespace) -> int:
 
     with served() as server:
         windows = WindowSettings(WINDOW_S, WINDOW_STEPS)
-        with Watching(demo_folder(), hardware, windows, (server, raised)) as watching:
+        with Watching(demo_folder(), hardware, windows, (server, raised)):
             say(f"live API at {server.url}/api/v1/engines while the engine runs")
             tick = _tick if sys.stderr.isatty() and not args.json else _silent
             order = preset.order(args.seconds, args.neighbours, machine)
             outcome = carry_out(order, threads, say, tick, began)
-            watching.stop()
-            watching.turn()
-        _show(args, threads, outcome, hardware, raised, server.url)
-        if args.keep:
-            _keep(server.url)
+            raised.over.wait(LAST_TURNS_S)
+            _show(args, threads, outcome, hardware, raised, server.url)
+            if args.keep:
+                _keep(server.url)
     return 0
 
 
@@ -189,7 +188,7 @@ def _show(
 
 def _keep(url: str) -> None:
     """Serve until the user has seen enough."""
-    print(f"serving {url} until Ctrl-C; look at it with: rooflens top {url}", file=sys.stderr, flush=True)
+    print(f"serving {url} until Ctrl-C; look at it with: rooflens top --url {url}", file=sys.stderr, flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 

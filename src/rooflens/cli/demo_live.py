@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 
 HOST, USUAL_PORT = "127.0.0.1", 9980
 TICK_S = 0.5  # half of a sidecar's: a demo is short
-LAST_TURN_S = 10.0
+LAST_TURNS_S = 20.0  # a turn takes milliseconds; this on a machine that hangs
 
 
 class Raised:
     """An exporter that keeps, of one engine, what fired at any time and what could not be told while it ran.
 
     ``instance`` names the engine; nothing is kept until it is known. ``findings`` are by code, each as it was at its
-    last verdict that fired; ``cannot_tell`` likewise, of the codes that never fired.
+    last verdict that fired; ``cannot_tell`` likewise, of the codes that never fired. ``over`` is set once the engine
+    has ended and all of it was seen.
     """
 
     def __init__(self, say: Say) -> None:
         self.instance: str | None = None
         self.findings: dict[Code, Finding] = {}
+        self.over = threading.Event()
         self._cannot_tell: dict[Code, Finding] = {}
         self._say = say
 
@@ -54,6 +56,8 @@ class Raised:
         if view.state is State.LIVE and view.windows:  # the last window is cut short and says only that it is short
             found = (finding for finding in view.findings if finding.status is Status.CANNOT_TELL)
             self._cannot_tell = {finding.code: finding for finding in found}
+        if view.state is not State.LIVE:
+            self.over.set()
 
     @property
     def cannot_tell(self) -> dict[Code, Finding]:
@@ -106,16 +110,6 @@ class Watching:
         return self
 
     def __exit__(self, *_fault: Any) -> None:
-        self.stop()
-        self._watch.close()
-
-    def stop(self) -> None:
-        """End the loop; harmless if it has ended."""
         self._stop.set()
-        self._thread.join(LAST_TURN_S)
-
-    def turn(self) -> None:
-        """One turn more after the loop has ended: all that the engine left behind."""
-        snapshot = self._watch.turn()
-        for exporter in self._exporters:
-            exporter.export(snapshot)
+        self._thread.join(LAST_TURNS_S)
+        self._watch.close()

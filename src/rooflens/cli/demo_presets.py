@@ -19,7 +19,7 @@ CHUNK_TOKENS = 32
 # Shorter than a window: whatever is odd at the start is in one window, and a finding takes two.
 SINGLE_S = 3.0
 WINDOW_S, WINDOW_STEPS = 4.0, 24
-LEAST_STEPS = 5 * WINDOW_STEPS  # of the phase with the fault, however slow a busy machine makes them
+LEAST_STEPS = 4 * WINDOW_STEPS  # of the phase with the fault, however slow a busy machine makes them
 
 
 @dataclass(frozen=True, slots=True)
