@@ -19,6 +19,10 @@ from rooflens.records import EngineInfo, RingEvent, RooflensError, StepKind, Ste
 # lengths of the first steps that count.
 PRIMED_STEPS = 1024
 FALLS_ASLEEP, WAKES_UP = ("sleep", "pause_scheduler"), ("wake_up", "resume_scheduler")
+# Hooks that count the queue after a step's results were taken in: what is left then is still to be worked on. Others
+# may count before, and would look as if they stood still when they have nothing to do.
+COUNT_WHAT_IS_LEFT = ("vllm",)
+ALL_ENDED = "requests_ended"  # told when requests ended after the last step, and none runs any more
 
 
 class RingReader:
@@ -36,6 +40,9 @@ class RingReader:
         self.before: StepTable = empty_table()
         self._last_submit_s = 0.0
         self._asleep = False
+        self._moved_s = 0.0
+        self._left = False
+        self._last_sequence = 0
         self._read_unix_s: float | None = None
         self._read_s: float | None = None
         self._first: Batch | None = None
@@ -89,6 +96,8 @@ class RingReader:
         if opened is not None:
             age_s = max(0.0, now_s - opened.submit_monotonic_s)
             progress = replace(progress, open_age_s=age_s, open_tokens=opened.tokens, open_requests=opened.requests)
+        elif self.info is not None and self.info.engine in COUNT_WHAT_IS_LEFT:
+            progress = replace(progress, still_s=max(0.0, now_s - self._moved_s) if self._left else 0.0)
         if len(batch.steps) or batch.events:
             self._read_unix_s = time.time()
         self._read_s = time.perf_counter() - started_s
@@ -107,6 +116,18 @@ class RingReader:
         self._last_submit_s = max([self._last_submit_s, *failed_s])
         if changes:
             self._asleep = max(changes)[1]
+        self._follow_queue(batch)
+
+    def _follow_queue(self, batch: Batch) -> None:
+        """Remember whether requests were left to work on when the engine last moved, and when that was."""
+        if len(batch.steps):
+            self._moved_s = max(self._moved_s, float(batch.steps["output_monotonic_s"][-1]))
+            queues = (name for name in ("running", "waiting") if bool(batch.steps.where(name)[-1]))
+            self._left = any(int(batch.steps[name][-1]) > 0 for name in queues)
+            self._last_sequence = int(batch.steps["sequence"][-1])
+        if any(event.name == ALL_ENDED and event.sequence > self._last_sequence for event in batch.events):
+            self._left = False
+        self._moved_s = max([self._moved_s, *(event.monotonic_s for event in batch.events)])
 
     def fail(self, problem: str) -> None:
         """The ring cannot be read any more."""
