@@ -18,7 +18,7 @@ from rooflens.analyzer.rules.pool import (
     share,
 )
 from rooflens.analyzer.rules.reprice import at_larger_batch, changed, step_bytes, without_cache
-from rooflens.analyzer.sums import Column, filled, known_sum, steps_of
+from rooflens.analyzer.sums import filled, known_sum, steps_of
 from rooflens.findings import Code, Evidence, Finding, Price
 from rooflens.records import StepTable
 
@@ -89,21 +89,17 @@ def _evidence(case: Case, preempted: float | None, recomputed: float | None) -> 
 def _price_of_recompute(case: Case) -> Price | None:
     """The steps without the tokens that were computed again; low is their share of the floor, high of the tokens."""
     table, judged_s = case.windows[-1].steps, active_s(case.figures[-1])
-    again = _recomputed(case)
-    if again is None or not {"observed_s", "query_tokens"} <= table.columns.keys():
+    pair = _with_and_without(case)
+    if pair is None or not {"observed_s", "query_tokens"} <= table.columns.keys():
         return None
-    query = filled(table, "query_tokens")
-    rows = table.where("observed_s") & (again > 0) & (query > 0)
-    part = np.where(rows, np.minimum(again, query) / np.maximum(query, 1.0), 0.0)
-    observed = np.where(rows, np.maximum(filled(table, "observed_s"), 0.0), 0.0)
+    every, without = pair
+    whole = filled(every, "query_tokens")
+    part = np.where(whole > 0, 1.0 - filled(without, "query_tokens") / np.maximum(whole, 1.0), 0.0)
+    observed = np.where(table.where("observed_s"), np.maximum(filled(table, "observed_s"), 0.0), 0.0)
     by_tokens_s = float((observed * part).sum())
     if case.roofline is None or case.windows[-1].analysis is None:
         return priced(by_tokens_s, 0.0, by_tokens_s, judged_s, "the recomputed tokens' share of their steps")
-    without = {n: table[n] * (1.0 - part) for n in ("query_tokens", "prefill_tokens", "causal_pairs", "prefill_pairs")
-               if n in table.columns}  # fmt: skip
-    before = case.windows[-1].analysis
-    after = case.roofline.analyse(changed(table, without))
-    floor, new = np.nan_to_num(before.floor_s), np.nan_to_num(after.floor_s)
+    floor, new = (np.nan_to_num(case.roofline.analyse(steps).floor_s) for steps in (every, without))
     lost = np.where(floor > 0, np.maximum(floor - new, 0.0) / np.maximum(floor, 1e-12), part)
     # At least what the floor saves, but of a step that was observed below it no more than there was.
     return priced(
@@ -115,17 +111,23 @@ def _price_of_recompute(case: Case) -> Price | None:
     )
 
 
-def _recomputed(case: Case) -> Column | None:
-    """Tokens computed again in each row; where only preemptions are known, each of the mean context computed next."""
+def _with_and_without(case: Case) -> tuple[StepTable, StepTable] | None:
+    """The steps as they were, and without what was computed again; None where that is not known.
+
+    A page counts preemptions only, and no token twice: each is taken to have computed a sequence of the mean context
+    again, which is then added to the row to get the steps as they were.
+    """
     table, context = case.windows[-1].steps, case.figures[-1].context_tokens_mean
+    query = filled(table, "query_tokens")
     if table.where("recomputed_tokens").any():
-        return filled(table, "recomputed_tokens")
-    if context is None or not table.where("preempted").any() or not table.has("prefill_tokens"):
+        kept = 1.0 - np.minimum(filled(table, "recomputed_tokens"), query) / np.maximum(query, 1.0)
+        names = ("query_tokens", "prefill_tokens", "causal_pairs", "prefill_pairs")
+        return table, changed(table, {n: table[n] * kept for n in names if n in table.columns})
+    if context is None or not table.where("preempted").any():
         return None
-    lost = float(filled(table, "preempted").sum()) * context
-    prefill = filled(table, "prefill_tokens")
-    whole = float(prefill.sum())
-    return prefill * min(1.0, lost / whole) if whole else None
+    again = filled(table, "preempted")
+    added = {"query_tokens": again * context, "causal_pairs": again * context * (context + 1) / 2}
+    return changed(table, {n: table[n] + more for n, more in added.items() if n in table.columns}), table
 
 
 def _price_of_queue(case: Case) -> Price | None:

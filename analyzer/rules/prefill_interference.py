@@ -25,6 +25,7 @@ MANY_STALLS = 3  # in a window, whatever their share of the tokens
 FRESH_RATIO = 0.5  # of a step's prefill that must be new: what is computed again after preemption is kv_pressure's
 CHANCE_RATIO = 3.0  # times as often in steps with prompts as without: else something else is slow now and then
 GOAL_RATIO = 2.0  # times a plain decode step, which the advised chunk aims at
+SLOW_INTERVALS_RATIO = 0.5  # of the prompt tokens that must lie in slow intervals of a page: a hiccup is in one of them
 LEAST_CHUNK_TOKENS = 16  # smaller chunks cost more in passes over the weights than they save in waiting
 NO_KIND = -1.0  # of a step whose kind is not known
 LEAST_PLAIN = 10  # decode steps: a median of fewer may be one of the slow ones
@@ -181,11 +182,11 @@ def _of_intervals(case: Case, table: StepTable) -> Finding:
     mixed, plain = timed & (prefill > 0), timed & (prefill == 0)
     if not mixed.any():
         return cleared(case, CODE, "no prompt was computed")
-    if float(steps[plain].sum()) < LEAST_PLAIN or not table.where("new_requests")[mixed].all():
+    if float(steps[plain].sum()) < LEAST_PLAIN or not table.where("prefill_requests")[mixed].all():
         return cannot_tell(case, CODE, "the time of single steps (the hook), or intervals without any prompt")
     plain_s = float(filled(table, "observed_s")[plain].sum() / steps[plain].sum())
     budget = (case.info.max_batched_tokens if case.info else None) or float("inf")
-    chunks = np.maximum(np.maximum(filled(table, "new_requests"), prefill / budget), 1.0)[mixed]
+    chunks = np.maximum(np.maximum(filled(table, "prefill_requests"), prefill / budget), 1.0)[mixed]
     chunks = np.minimum(chunks, steps[mixed])
     extra = np.maximum(filled(table, "observed_s")[mixed] - steps[mixed] * plain_s, 0.0)
     others = np.maximum(batch_of(table)[mixed] - 1.0, 0.0)
@@ -193,6 +194,7 @@ def _of_intervals(case: Case, table: StepTable) -> Finding:
     each = np.repeat((extra / chunks + plain_s)[long], np.round(chunks[long]).astype(np.int64))
     tokens = np.repeat((prefill[mixed] / chunks)[long], np.round(chunks[long]).astype(np.int64))
     waiting = np.repeat(others[long], np.round(chunks[long]).astype(np.int64))
-    if not len(each):
+    slow_share = float(prefill[mixed][long].sum() / prefill[mixed].sum())
+    if long.sum() < LEAST_STALLS or slow_share < SLOW_INTERVALS_RATIO:
         return cleared(case, CODE, "intervals with prompts are hardly slower")
     return _judge(case, _Stalls(each, tokens.astype(np.float64), waiting, plain_s), confidence=0.5)

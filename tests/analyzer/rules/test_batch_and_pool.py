@@ -62,10 +62,17 @@ def test_more_preemptions_never_cost_less_and_without_them_nothing_is_lost() -> 
 
 
 def test_preemptions_of_a_page_are_priced_by_their_context_and_of_no_model_by_their_tokens() -> None:
-    table = merged(preempting(20), 10)
-    unknown = StepTable({n: c for n, c in table.columns.items() if n != "recomputed_tokens"})
-    known, guessed = price_of(judge(KV, table)), price_of(judge(KV, unknown))
+    """A page counts neither the recomputed tokens nor prompts that come back."""
+    context = 1000
+    hook = steps(prefill=np.where(np.arange(100) < 20, context, 0), preempted=np.arange(100) < 20,
+                 recomputed_tokens=np.where(np.arange(100) < 20, context, 0), kv_blocks_used=19_500)  # fmt: skip
+    known = price_of(judge(KV, hook))
+    page = steps(observed_s=hook["observed_s"], preempted=np.arange(100) < 20, kv_blocks_used=19_500)
+    guessed = price_of(judge(KV, without(merged(page, 10), "recomputed_tokens")))
     assert guessed.saved_s == pytest.approx(known.saved_s, rel=0.2)
+    assert guessed.saved_s < guessed.judged_s
+    twice = steps(observed_s=hook["observed_s"], preempted=2 * (np.arange(100) < 20), kv_blocks_used=19_500)
+    assert price_of(judge(KV, without(merged(twice, 10), "recomputed_tokens"))).saved_s > guessed.saved_s
     assert price_of(judge(KV, preempting(20), info_with(model_config=None), None)).saved_low_s == 0
 
 
