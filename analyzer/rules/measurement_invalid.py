@@ -21,6 +21,7 @@ LOST_RATIO = 0.01  # of the steps; sums and rates are then off by about as much
 LEAST_JUMP_S = 1.0  # of the wall clock; less is a correction by its time service
 OVER_RATIO = 1.05  # counters of one page are read one after the other, while steps end
 SPAN_RATIO = 1.1  # as above, for times that were derived from a histogram
+NO_STEPS = "a window with steps"
 COUNTS = (
     "requests", "query_tokens", "prefill_tokens", "sampled_rows", "generated_tokens", "context_tokens",
     "recomputed_tokens", "running", "waiting", "kv_blocks_used", "preempted",
@@ -47,9 +48,11 @@ def measurement_invalid(case: Case) -> Finding:
     the wall clock is info: durations do not depend on it. The evidence says which figures not to trust. No price.
     """
     window = case.window
-    if window is None or not case.figures or not len(window.steps):
-        return cannot_tell(case, CODE, "a window with steps")
+    if window is None or not case.figures:
+        return cannot_tell(case, CODE, NO_STEPS)
     faults = [*_floor(case, window), *_lost(case, window), *_counts(case, window), *_source(window)]
+    if not faults and not len(window.steps):
+        return cannot_tell(case, CODE, NO_STEPS)
     if not faults:
         return cleared(case, CODE, "nothing contradicts itself")
     distrust = tuple(dict.fromkeys(fault.distrust for fault in faults))

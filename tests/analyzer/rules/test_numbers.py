@@ -75,6 +75,13 @@ def test_what_the_source_complains_of_is_said_in_its_words() -> None:
     assert [e.value for e in both.evidence if e.name == "complaint"] == ["a", "b"]
 
 
+def test_without_a_step_only_a_complaint_is_left_to_judge() -> None:
+    empty = steps(30).take(np.zeros(30, dtype=bool))
+    for complaints, status in (((), Status.CANNOT_TELL), (("vllm:x is negative",), Status.FIRING)):
+        made = replace(window(steps(30)), steps=empty, analysis=None, complaints=complaints)
+        assert RULES[INVALID](case(made)).status is status
+
+
 @pytest.mark.parametrize(("jump_s", "fires"), [(0.9, False), (-1.1, True)])
 def test_a_jump_of_the_wall_clock_is_only_worth_knowing(jump_s: float, fires: bool) -> None:
     found = judge(steps(), events=(RingEvent(1, 0.0, "clock_jump", {"jump_s": jump_s}),))
