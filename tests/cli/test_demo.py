@@ -173,4 +173,5 @@ def test_the_findings_are_told_with_price_remedy_and_what_is_missing() -> None:
         "http://127.0.0.1:1/api/v1/findings",
     ):
         assert part in text
-    assert "these fired" in findings_text(raised, "host_overhead", "")
+    assert "kv_pressure; host_overhead was expected" in findings_text(raised, "host_overhead", "")
+    assert "none above info; host_overhead was expected" in findings_text(Raised(said.append), "host_overhead", "")

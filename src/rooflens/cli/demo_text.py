@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rooflens.cli.demo_live import Raised
 from rooflens.cli.units import seconds_text
@@ -15,18 +15,22 @@ MOST_EVIDENCE = 8  # facts; the API has them all
 
 def findings_text(raised: Raised, expected: str | None, url: str) -> str:
     """Each finding with its price and remedy, then what could not be told and why, then where the API is."""
-    lines: list[str] = []
-    if not raised.serious:
-        lines.append("findings  none above info: nothing is wrong with this engine and load")
-    elif expected is not None and any(finding.code == expected for finding in raised.serious):
-        lines.append(f"findings  {expected}, as the fault should raise")
-    else:
-        lines.append("findings  these fired")
+    lines = [f"findings  {_headline([finding.code for finding in raised.serious], expected)}"]
     for finding in raised.findings.values():
         lines += ["", *_finding(finding)]
     for code, finding in raised.cannot_tell.items():
         lines += ["", *_wrapped("not told", f"{code}: needs {'; '.join(finding.missing)}")]
     return "\n".join([*lines, "", f"live API  {url}/api/v1/findings, metrics {url}/metrics"])
+
+
+def _headline(codes: Sequence[str], expected: str | None) -> str:
+    """What the findings above info amount to, given the one that the fault should raise."""
+    if expected in codes:
+        return f"{expected}, as the fault should raise"
+    hint = f"; {expected} was expected, unless an option took the fault away: give more --seconds" if expected else ""
+    if codes:
+        return f"{', '.join(codes)}{hint}"
+    return f"none above info{hint or ': nothing is wrong with this engine and load'}"
 
 
 def _finding(finding: Finding) -> Iterator[str]:
