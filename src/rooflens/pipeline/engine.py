@@ -78,7 +78,9 @@ class WatchedEngine:
         for stretch in (*self._builder.add(batch), *self._builder.advance(now_monotonic_s)):
             self._close(stretch)
         if self.state is State.LIVE:
-            self._judge(EVERY_TURN)
+            for finding in self._judge(EVERY_TURN):
+                if finding.status is Status.FIRING and finding.price is not None:
+                    self._totals.stands(str(finding.code), finding.price.saved_s, now_monotonic_s)
 
     def _remembered(self, steps: StepTable) -> StepAnalysis | None:
         """Put new steps behind the recent ones and analyse both at once; the analysis of the new ones."""

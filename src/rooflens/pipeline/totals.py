@@ -74,6 +74,8 @@ class EngineTotals:
         self._sums: dict[tuple[str, ...], _Sum] = {}
         self._histograms: dict[str, _Histogram] = {}
         self._times: TimeParts | None = None
+        self._lost_s = 0.0  # of the stall seen last, up to the moment it was seen
+        self._lost_until_s = 0.0  # monotonic; up to there stalls are counted
         self._begin()
 
     def _begin(self) -> None:
@@ -100,6 +102,7 @@ class EngineTotals:
             self._sum(metrics.HOOK, created_unix_s=now_unix_s)
         self._source, self.live = source, True
         self._times = TimeParts(from_monotonic_s, before)
+        self._lost_until_s = max(self._lost_until_s, from_monotonic_s)
 
     def add(self, batch: Batch, analysis: StepAnalysis | None, now_unix_s: float) -> None:
         """Count what one read brought; ``analysis`` has one row for each of its steps, or is None."""
@@ -140,6 +143,18 @@ class EngineTotals:
         for finding in findings:
             if finding.status is Status.FIRING and finding.price is not None:
                 self._add(metrics.FINDING_COST, max(0.0, finding.price.saved_s), str(finding.code))
+
+    def stands(self, code: str, lost_s: float, now_monotonic_s: float) -> None:
+        """The engine stands still, and its last ``lost_s`` seconds are lost: counted are those that were not yet.
+
+        Nothing from before it was watched counts. A source that says the same again has seen nothing new: a page is
+        asked in every turn and read every few seconds.
+        """
+        if lost_s == self._lost_s:
+            return
+        begun_s = max(now_monotonic_s - lost_s, self._lost_until_s)
+        self._add(metrics.FINDING_COST, max(0.0, now_monotonic_s - begun_s), code)
+        self._lost_s, self._lost_until_s = lost_s, max(self._lost_until_s, now_monotonic_s)
 
     def raised(self, codes: Iterable[str]) -> None:
         """These findings began to fire."""
