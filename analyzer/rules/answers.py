@@ -58,19 +58,6 @@ def too_few(case: Case, code: Code) -> Finding | None:
     return cannot_tell(case, code, f"at least {LEAST_STEPS} steps in a window (it has {steps})")
 
 
-def no_roofline(case: Case) -> tuple[str, ...]:
-    """What is missing for the bounds of the newest window; nothing where it has them."""
-    window = case.window
-    if window is not None and window.analysis is not None and case.roofline is not None:
-        return ()
-    missing = []
-    if case.hardware is None:
-        missing.append(NO_HARDWARE)
-    if case.info is None or case.info.model_config is None:
-        missing.append(NO_MODEL)
-    return tuple(missing) or (window.problem if window and window.problem else "the roofline of this engine",)
-
-
 def setting(info: EngineInfo | None, value: str, plain: str, vllm: str, sglang: str) -> str:
     """The change in the engine's own words: its flag with ``value``, or ``plain`` words for an engine without flags.
 

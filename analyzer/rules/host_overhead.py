@@ -6,6 +6,7 @@ import numpy as np
 
 from rooflens.analyzer.rules.answers import NO_HOOK, active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
+from rooflens.analyzer.rules.bounds import bounds
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.sums import filled, known_sum, steps_of, time_spent
 from rooflens.findings import Code, Evidence, Finding, Price
@@ -128,9 +129,9 @@ def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dty
 
 
 def _price_of_floor(case: Case) -> Price | None:
-    """From nothing to all that lies above the floor; None where there is no floor."""
+    """From nothing to all that lies above the floor; None where there is no floor, or none that fits."""
     figures = case.figures[-1]
-    if figures.compared_s is None or figures.floor_s is None:
+    if bounds(case) is None or figures.compared_s is None or figures.floor_s is None:
         return None
     above_s = max(0.0, figures.compared_s - figures.floor_s)
     derivation = "from nothing to all time above the floor: device time would tell (ROOFLENS_DEVICE_TIME=1)"

@@ -6,6 +6,7 @@ import numpy as np
 
 from rooflens.analyzer.rules.answers import NO_POOL, NO_QUEUE, active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
+from rooflens.analyzer.rules.bounds import bounds
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import (
     FULL_RATIO,
@@ -97,9 +98,10 @@ def _price_of_recompute(case: Case) -> Price | None:
     part = np.where(whole > 0, 1.0 - filled(without, "query_tokens") / np.maximum(whole, 1.0), 0.0)
     observed = np.where(table.where("observed_s"), np.maximum(filled(table, "observed_s"), 0.0), 0.0)
     by_tokens_s = float((observed * part).sum())
-    if case.roofline is None or case.windows[-1].analysis is None:
+    found = bounds(case)
+    if found is None:
         return priced(by_tokens_s, 0.0, by_tokens_s, judged_s, "the recomputed tokens' share of their steps")
-    floor, new = (np.nan_to_num(case.roofline.analyse(steps).floor_s) for steps in (every, without))
+    floor, new = (np.nan_to_num(found[0].analyse(steps).floor_s) for steps in (every, without))
     lost = np.where(floor > 0, np.maximum(floor - new, 0.0) / np.maximum(floor, 1e-12), part)
     # At least what the floor saves, but of a step that was observed below it no more than there was.
     return priced(
@@ -131,14 +133,15 @@ def _with_and_without(case: Case) -> tuple[StepTable, StepTable] | None:
 
 
 def _price_of_queue(case: Case) -> Price | None:
-    """The steps at the batch that would run if the queue had room; None without a roofline."""
+    """The steps at the batch that would run if the queue had room; None without bounds that fit."""
     table, judged_s = case.windows[-1].steps, active_s(case.figures[-1])
-    analysis = case.windows[-1].analysis
-    if case.roofline is None or analysis is None:
+    found = bounds(case)
+    if found is None:
         return None
     rows = queued(table) & table.where("observed_s")
     target = _wanted(case, table)
-    roofline = without_cache(case.roofline, step_bytes(analysis, table))
+    roofline, analysis = found
+    roofline = without_cache(roofline, step_bytes(analysis, table))
     larger = at_larger_batch(roofline, table, rows, target)
     if larger is None:
         return None

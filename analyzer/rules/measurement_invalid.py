@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflens.analyzer.figures import MOST_BELOW_RATIO
-from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, firing
+from rooflens.analyzer.rules.answers import cannot_tell, cleared, firing
+from rooflens.analyzer.rules.bounds import below_floor
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.sums import clock_jumps_s, filled, steps_of
+from rooflens.analyzer.sums import clock_jumps_s, filled
 from rooflens.findings import Code, Evidence, Finding, Severity
 from rooflens.live_records import Window
 
 CODE = Code.MEASUREMENT_INVALID
-NOISE_RATIO = 0.03  # of the floor: clocks, and a roof that was measured on a machine that others use
-LEAST_BELOW = 3  # single steps below the floor, so that one odd time stamp of a short window is none
 LOST_RATIO = 0.01  # of the steps; sums and rates are then off by about as much
 LEAST_JUMP_S = 1.0  # of the wall clock; less is a correction by its time service
 OVER_RATIO = 1.05  # counters of one page are read one after the other, while steps end
@@ -45,7 +43,8 @@ def measurement_invalid(case: Case) -> Finding:
     steps cannot shorten each other, more than 2 % of them were; when more than 1 % of the steps were lost or damaged;
     when counts are negative or break their identities (more tokens generated or prefilled than computed, more blocks
     used than there are, more busy time than time); when the source complained (a counter that went down). A jump of
-    the wall clock is info: durations do not depend on it. The evidence says which figures not to trust. No price.
+    the wall clock is info: durations do not depend on it. The evidence says which figures not to trust; where that is
+    the floor, no other rule decides or prices by it. No price.
     """
     window = case.window
     if window is None or not case.figures:
@@ -70,21 +69,13 @@ def measurement_invalid(case: Case) -> Finding:
 
 def _floor(case: Case, window: Window) -> Iterator[_Fault]:
     """Faster than possible: the hardware, the model or the times are not what they are said to be."""
-    analysis, figures = window.analysis, case.figures[-1]
-    if analysis is None or figures.steps < LEAST_STEPS or not figures.floor_s or not figures.compared_s:
-        return
-    ratio = figures.compared_s / figures.floor_s
-    allowed = analysis.floor_s * (1 - NOISE_RATIO)
-    below = int((analysis.compared & (analysis.observed_s < allowed)).sum())
-    single = bool((steps_of(window.steps) == 1).all())
-    info = case.info
-    synchronous = single and info is not None and info.async_scheduling is False and info.concurrent_batches == 1
-    often = below >= max(LEAST_BELOW, MOST_BELOW_RATIO * float(analysis.compared.sum()))
-    if ratio < 1 - NOISE_RATIO or (synchronous and often):
-        text = f"observed {ratio:.2f} times the shortest time that {analysis.hardware} allows for {analysis.model}"
-        if ratio >= 1 - NOISE_RATIO:
-            text = f"{below} steps were faster than {analysis.hardware} allows for {analysis.model}"
-        yield _Fault(text, "floor, MBU and MFU", Evidence("observed_over_floor", ratio, "1"))
+    below, analysis = below_floor(case), window.analysis
+    if below is not None and analysis is not None:
+        allows = f"{analysis.hardware} allows for {analysis.model}"
+        text = f"{below.rows} steps were faster than {allows}"
+        if below.whole:
+            text = f"observed {below.ratio:.2f} times the shortest time that {allows}"
+        yield _Fault(text, "floor, MBU and MFU", Evidence("observed_over_floor", below.ratio, "1"))
 
 
 def _lost(case: Case, window: Window) -> Iterator[_Fault]:

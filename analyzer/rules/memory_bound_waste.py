@@ -11,11 +11,11 @@ from rooflens.analyzer.rules.answers import (
     cannot_tell,
     cleared,
     firing,
-    no_roofline,
     setting,
     too_few,
 )
 from rooflens.analyzer.rules.answers import price as priced
+from rooflens.analyzer.rules.bounds import bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
@@ -41,16 +41,17 @@ def memory_bound_waste(case: Case) -> Finding:
     if few := too_few(case, CODE):
         return few
     window, figures = case.windows[-1], case.figures[-1]
-    analysis, table = window.analysis, window.steps
-    if analysis is None or case.roofline is None:
+    found, table = bounds(case), window.steps
+    if found is None:
         return cannot_tell(case, CODE, *no_roofline(case))
+    roofline, analysis = found
     rows = analysis.compared & (analysis.bound == Bound.MEMORY)
     bound_s = sum(figures.bound_s.values())
     if not bound_s or figures.bound_s.get("memory", 0.0) < MEMORY_SHARE * bound_s or _count(case, rows) < LEAST_STEPS:
         return cleared(case, CODE, "the steps are not bound by memory")
-    reach = reachable(case.roofline, table, analysis)
+    reach = reachable(roofline, table, analysis)
     if reach is None:
-        return cannot_tell(case, CODE, f"what a tuned engine reaches on {case.roofline.hardware.id}")
+        return cannot_tell(case, CODE, f"what a tuned engine reaches on {roofline.hardware.id}")
     observed_s, slow_s = float(analysis.observed_s[rows].sum()), float(reach.slow_s[rows].sum())
     evidence: tuple[Evidence, ...] = (
         Evidence("observed", observed_s, "s"),

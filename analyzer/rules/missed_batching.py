@@ -13,11 +13,11 @@ from rooflens.analyzer.rules.answers import (
     cannot_tell,
     cleared,
     firing,
-    no_roofline,
     setting,
     too_few,
 )
 from rooflens.analyzer.rules.answers import price as priced
+from rooflens.analyzer.rules.bounds import bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import admitted, at_cap, batch_of, budget_full, full, pool_known, queued, share
 from rooflens.analyzer.rules.reprice import Larger, at_larger_batch, ridge_batch, step_bytes, without_cache
@@ -59,18 +59,18 @@ def missed_batching(case: Case) -> Finding:
     held &= ~full(table, info)
     if share(held, table) < QUEUED_SHARE:
         return cleared(case, CODE, "the KV pool has no room for more sequences")
-    if missing := no_roofline(case):
-        return cannot_tell(case, CODE, *missing)
     return _judge(case, held)
 
 
 def _judge(case: Case, held: Mask) -> Finding:
     """Of steps with a queue behind the cap and room in the pool: whether more of them at once would be cheaper."""
-    window, table = case.windows[-1], case.windows[-1].steps
-    if window.analysis is None or case.roofline is None:
+    found, table = bounds(case), case.windows[-1].steps
+    if found is None:
         return cannot_tell(case, CODE, *no_roofline(case))
-    roofline = without_cache(case.roofline, step_bytes(window.analysis, table))
-    analysis = window.analysis if roofline is case.roofline else roofline.analyse(table)
+    strict, analysis = found
+    roofline = without_cache(strict, step_bytes(analysis, table))
+    if roofline is not strict:
+        analysis = roofline.analyse(table)
     rows = held & analysis.compared & (filled(table, "requests") > 0)
     floor_s = float(analysis.floor_s[rows].sum())
     memory_s = float(analysis.floor_s[rows & (analysis.bound == Bound.MEMORY)].sum())
