@@ -236,6 +236,22 @@ def test_the_config_of_a_known_model_is_taken_by_its_exact_name() -> None:
     assert with_model(None, {"a": 1}) is None
 
 
+def test_a_bare_name_that_fits_one_model_is_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"id": f"id-{n}", "hf_id": hf_id, "config": {"n": n}} for n, hf_id in enumerate(("a/One", "a/Two", "b/two"))
+    ]
+    monkeypatch.setattr("rooflens.pipeline.pages.known_models", lambda: tuple(rows))
+
+    def config_of(name: str) -> Any:
+        info = with_model(EngineInfo("x", "vllm", model_name=name), None)
+        return info.model_config if info else None
+
+    assert config_of("one") == config_of("a/one") == config_of("id-0") == {"n": 0}
+    assert config_of("two") is None, "two of them are called so"
+    assert config_of("b/two") == {"n": 2}
+    assert config_of("c/one") is None, "another organisation's is another model"
+
+
 def test_a_page_that_was_found_and_fell_silent_is_forgotten(
     watch: Callable[..., Watch], site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,10 +130,13 @@ def with_model(info: EngineInfo | None, given: Mapping[str, Any] | None) -> Engi
 
 
 def _shipped(name: str | None) -> Mapping[str, Any] | None:
-    """The config of a model that is known by exactly this name; a similar name is another model."""
+    """The config of a model that is known by exactly this name; a similar name is another model.
+
+    Rings and pages tell the name without the organisation before it: it is then compared so, and must fit one alone.
+    """
     wanted = (name or "").strip().casefold()
-    for row in known_models():
-        if wanted and wanted in (str(row["id"]).casefold(), str(row["hf_id"]).casefold()):
-            config: Mapping[str, Any] = row["config"]
-            return config
-    return None
+    rows = known_models() if wanted else ()
+    exact = [row for row in rows if wanted in (str(row["id"]).casefold(), str(row["hf_id"]).casefold())]
+    bare = [row for row in rows if str(row["hf_id"]).casefold().rpartition("/")[2] == wanted]
+    found = exact[:1] or (bare if len(bare) == 1 else [])
+    return found[0]["config"] if found else None
