@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline.made_pages import Site
 
+from rooflens.adapters.scrape.page_source import MetricsPage
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.collector.windows import WindowSettings
 from rooflens.pipeline.watch import Watch, WatchSettings
@@ -34,3 +36,10 @@ def watch(folder: Path) -> Iterator[Callable[..., Watch]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    made = Site()
+    monkeypatch.setattr(MetricsPage, "start", lambda page: made.pages.append(page))
+    return made

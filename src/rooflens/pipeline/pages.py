@@ -65,17 +65,20 @@ class Pages:
             self._looking = threading.Thread(target=self._search, args=(self._discover,), daemon=True)
             self._looking.start()
 
-    def health(self, standby: frozenset[str], engines: Mapping[str, int]) -> list[SourceHealth]:
-        """How every page is doing; those in ``standby`` are left aside."""
+    def health(
+        self, standby: frozenset[str], engines: Mapping[str, int], doubles: Mapping[str, str]
+    ) -> list[SourceHealth]:
+        """How every page is doing; those in ``standby`` are left aside, ``doubles`` name where theirs are counted."""
+        aside = standby | {url for url in doubles if not engines.get(url)}
         return [
             SourceHealth(
                 name=page.name,
                 kind=SourceKind.METRICS,
-                state=State.STANDBY if url in standby else page.state,
+                state=State.STANDBY if url in aside and page.state is State.LIVE else page.state,
                 engines=engines.get(url, 0),
                 last_read_unix_s=page.last_read_unix_s,
                 read_s=page.read_s,
-                problem=page.problem,
+                problem=page.problem or (_double(page.name, doubles[url]) if url in doubles else None),
             )
             for url, page in self._pages.items()
         ]
@@ -108,6 +111,10 @@ class Pages:
                 page.close()
                 del self._pages[url]
                 del self._found[url]
+
+
+def _double(name: str, counted: str) -> str:
+    return f"{name} tells of the same engine as {counted}: counted there, once; leave one of them out"
 
 
 def is_loopback(url: str) -> bool:

@@ -20,6 +20,7 @@ from rooflens.pipeline.engine import WatchedEngine
 from rooflens.pipeline.follow import Follower
 from rooflens.pipeline.gauges import gauges
 from rooflens.pipeline.labels import Key, Labels, model_name
+from rooflens.pipeline.page_runs import Once, Told, read_pages
 from rooflens.pipeline.pages import Discover, Pages, is_loopback, with_model
 from rooflens.pipeline.ring_reader import RingReader, said
 from rooflens.pipeline.totals import Totals
@@ -65,6 +66,7 @@ class Watch:
         self._labels, self._totals = Labels(), Totals()
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
+        self._once = Once()
         self._gone: dict[Key, tuple[EngineView, float]] = {}
         self._standby: frozenset[str] = frozenset()
         self._faults: list[str] = []  # of this turn
@@ -141,33 +143,28 @@ class Watch:
         nothing_else = not self.settings.scrape_urls and not live_rings
         self._pages.look(nothing_else)
         served = {engine.key[0] for engine in live_rings}
-        standby: set[str] = set()
         pages = self._pages.all()
-        for run in [run for run, its in self._pages_of.items() if its not in dict(pages)]:
-            self._end(run, State.UNREACHABLE)  # its page was given up
-        for url, page in pages:
-            read = set()
-            for batch in page.read():
-                if is_loopback(url) and model_name(batch.info) in served:
-                    standby.add(url)
-                    continue
-                run = f"{url}|{batch.info.instance if batch.info else ''}"
-                read.add(run)
-                self._guarded(page.name, self._read_page, url, run, batch, page.state)
-            for run in [run for run, its in self._pages_of.items() if its == url and run not in read]:
-                self._end(run, State.STANDBY if url in standby else State.ENDED)
-        self._standby = frozenset(standby)
+        told = read_pages(pages)
+        aside = {each.run for each in told if is_loopback(each.url) and model_name(each.batch.info) in served}
+        self._standby = frozenset(each.url for each in told if each.run in aside)
+        read = self._once.of([each for each in told if each.run not in aside], self._pages_of)
+        for each in read:
+            self._guarded(each.page.name, self._read_page, each)
+        for run in self._pages_of.keys() - {each.run for each in read}:
+            answering = State.STANDBY if run in aside else State.ENDED
+            self._end(run, answering if self._pages_of[run] in dict(pages) else State.UNREACHABLE)  # it was given up
 
-    def _read_page(self, url: str, run: str, batch: Batch, state: State) -> None:
+    def _read_page(self, told: Told) -> None:
         """One engine of a page; a page names each of its engines at every read, one that is over a last time."""
-        if run not in self._engines and not len(batch.steps) and _over(batch):
+        run, batch = told.run, told.batch
+        if run not in self._engines and not len(batch.steps) and told.over:
             return
         info = with_model(batch.info, self.settings.model_config)
         now_s = time.monotonic() - self.settings.scrape_s  # what is known of now is as old as the last fetch
-        self._pages_of[run] = url
+        self._pages_of[run] = told.url
         self._engine(run, SourceKind.METRICS, info, info.rank if info else 0, time.monotonic(), empty_table())
-        self._take(run, batch, info, now_s, state)
-        if _over(batch):
+        self._take(run, batch, info, now_s, told.page.state)
+        if told.over:
             self._end(run, State.ENDED)
 
     def _engine(
@@ -212,7 +209,8 @@ class Watch:
     def _published(self, now_unix_s: float, loop_s: float) -> Snapshot:
         views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
         views.sort(key=lambda view: (view.model_name, view.engine))
-        sources = (*self._follower.health(), *self._pages.health(self._standby, self._engines_by_page()))
+        pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles)
+        sources = (*self._follower.health(), *pages)
         return Snapshot(
             number=self.snapshot.number + 1,
             created_unix_s=now_unix_s,
@@ -250,8 +248,3 @@ class Watch:
         sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems)
         lines = dict.fromkeys((*self._told.values(), *self._faults, *own, *sources))
         return tuple(lines)[:MOST_PROBLEMS]
-
-
-def _over(batch: Batch) -> bool:
-    """Whether this is the last that a page tells of this run of an engine."""
-    return batch.progress is not None and batch.progress.state is State.ENDED

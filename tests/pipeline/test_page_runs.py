@@ -1,0 +1,89 @@
+"""One server that two addresses lead to: its engines are counted once, and the second address says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipeline.made_pages import AWAY, URL, Site, engines, page_states, value
+
+from rooflens import catalogue as metrics
+from rooflens.live_records import SourceKind, State
+from rooflens.pipeline.watch import Watch
+
+SAME = "http://localhost:8000/metrics"
+LIVE = [("llama", "0", SourceKind.METRICS, State.LIVE)]
+DECODE = ("llama", "0", "decode")
+
+
+def test_two_addresses_of_one_server_are_one_engine(watch: Callable[..., Watch], site: Site) -> None:
+    it = watch(scrape_urls=(URL, SAME))
+    for steps in (0, 100):
+        for page in (0, 1):
+            site.tell(steps, page)
+        snapshot = it.turn()
+    assert engines(snapshot) == LIVE
+    assert value(snapshot, metrics.STEPS, *DECODE) == 100
+    assert page_states(snapshot) == [State.LIVE, State.STANDBY]
+    assert value(snapshot, metrics.SOURCES_UP, "metrics") == 1
+    assert [source.problem for source in snapshot.sources] == [
+        None, f"{SAME} tells of the same engine as {URL}: counted there, once; leave one of them out",
+    ]  # fmt: skip
+
+
+def test_another_process_is_another_engine(watch: Callable[..., Watch], site: Site) -> None:
+    it = watch(scrape_urls=(URL, AWAY))
+    site.tell(0)
+    site.restart()
+    site.tell(0, page=1)
+    snapshot = it.turn()
+    assert [label for _, label, _, _ in engines(snapshot)] == ["0", "0.1"]
+    assert [source.problem for source in snapshot.sources] == [None, None]
+
+
+def test_a_restart_that_the_second_sees_first_is_one_restart(watch: Callable[..., Watch], site: Site) -> None:
+    it = watch(scrape_urls=(URL, SAME))
+    for steps in (0, 100):
+        for page in (0, 1):
+            site.tell(steps, page)
+        it.turn()
+    site.tell(110, page=1)  # rows of the second's that wait when it learns of the end
+    site.restart()
+    site.tell(0, page=1)
+    assert engines(it.turn()) == LIVE
+    site.tell(30, page=1)
+    it.turn()
+    for page in (0, 1):
+        site.tell(50, page)
+    snapshot = it.turn()
+    assert engines(snapshot) == LIVE
+    assert value(snapshot, metrics.STEPS, *DECODE) == 150
+    assert value(snapshot, metrics.RESTARTS, "llama", "0") == 1
+
+
+def test_the_second_takes_over_when_the_first_falls_silent(watch: Callable[..., Watch], site: Site) -> None:
+    it = watch(scrape_urls=(URL, SAME))
+    for steps in (0, 100):
+        for page in (0, 1):
+            site.tell(steps, page)
+        it.turn()
+    site.pages[0].state, site.pages[0].problem = State.UNREACHABLE, "it is gone"
+    site.tell(150, page=1)
+    snapshot = it.turn()
+    assert engines(snapshot) == LIVE
+    assert value(snapshot, metrics.STEPS, *DECODE) == 150
+    assert value(snapshot, metrics.RESTARTS, "llama", "0") == 0
+    assert page_states(snapshot) == [State.UNREACHABLE, State.LIVE]
+    site.tell(150)
+    site.tell(160, page=1)
+    assert page_states(it.turn()) == [State.STANDBY, State.LIVE], "it keeps what it has taken"
+
+
+def test_an_engine_that_one_page_no_longer_names_lives_on_at_the_other(watch: Callable[..., Watch], site: Site) -> None:
+    it = watch(scrape_urls=(URL, SAME))
+    for page in (0, 1):
+        site.tell(0, page)
+    it.turn()
+    site.tell(0, page=1, model="other")
+    assert value(it.turn(), metrics.ENGINE_UP, "llama", "0") == 0
+    site.tell(20)
+    assert value(it.turn(), metrics.ENGINE_UP, "llama", "0") == 1
