@@ -40,8 +40,7 @@ def memory_bound_waste(case: Case) -> Finding:
     """
     if few := too_few(case, CODE):
         return few
-    window, figures = case.windows[-1], case.figures[-1]
-    found, table = bounds(case), window.steps
+    found, table, figures = bounds(case), case.windows[-1].steps, case.figures[-1]
     if found is None:
         return cannot_tell(case, CODE, *no_roofline(case))
     roofline, analysis = found
@@ -65,8 +64,8 @@ def memory_bound_waste(case: Case) -> Finding:
     timed = rows & table.where("device_s")
     if timed.sum() * 2 < rows.sum() or _count(case, timed) < LEAST_STEPS:
         return cannot_tell(case, CODE, NEED_DEVICE)
-    device_s, slow_s = float(filled(table, "device_s")[timed].sum()), float(reach.slow_s[timed].sum())
-    fast_s = float(reach.fast_s[timed].sum())
+    columns = (filled(table, "device_s"), reach.slow_s, reach.fast_s)
+    device_s, slow_s, fast_s = (float(column[timed].sum()) for column in columns)
     evidence = (*evidence, Evidence("device_time", device_s, "s"))
     if device_s <= MARGIN_RATIO * slow_s or device_s - slow_s < LEAST_WASTE_RATIO * active_s(figures):
         return cleared(case, CODE, "the excess is not spent on the device", *evidence)
