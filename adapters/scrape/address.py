@@ -27,7 +27,7 @@ class Address:
 def address_of(url: str, token: str | None = None) -> Address:
     """The address that ``url`` means: http without a scheme, /metrics without a path.
 
-    A user and password before the host become basic authorization, ``token`` a bearer token, which wins.
+    A user and password before the host become basic authorization; without any, ``token`` is sent as a bearer token.
     Raises RooflensError, without any part of the url that could be a secret.
     """
     try:
@@ -68,11 +68,11 @@ def printable(text: str) -> str:
 
 
 def _authorization(split: SplitResult, token: str | None) -> str | None:
+    if split.username is not None:
+        pair = f"{unquote(split.username)}:{unquote(split.password or '')}"
+        return "Basic " + base64.b64encode(pair.encode()).decode()
     if token is not None:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise RooflensError("the bearer token has a space, a line break or no character at all: give it anew")
         return f"Bearer {token}"
-    if split.username is None:
-        return None
-    pair = f"{unquote(split.username)}:{unquote(split.password or '')}"
-    return "Basic " + base64.b64encode(pair.encode()).decode()
+    return None

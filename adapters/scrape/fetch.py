@@ -28,7 +28,8 @@ HEADERS = {
     "User-Agent": "rooflens",
 }
 STATUSES = {
-    401: "asks for credentials: give a bearer token, or write user:password@ before the host",
+    401: "asks for credentials: give a bearer token (ROOFLENS_SCRAPE_TOKEN, or --scrape-token-file of the sidecar), "
+    "or write user:password@ before the host",
     403: "refuses to be read: these credentials, or none, are not enough",
     404: "does not exist: vLLM serves /metrics at its API's port, look at the path and the port",
     503: "is not ready: the server starts or stops; it is tried again",

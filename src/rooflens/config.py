@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rooflens.records import RooflensError
 
 DEFAULT_LISTEN = "127.0.0.1:9980"
 LONGEST_S = 3600.0
+LONGEST_TOKEN_BYTES = 16_384  # more does not fit into the head of a request
 # Every option with its flag and the variable that stands for it.
 NAMES: Mapping[str, tuple[str, str]] = {
     "listen": ("--listen", "ROOFLENS_LISTEN"),
     "scrape": ("--scrape", "ROOFLENS_SCRAPE"),
+    "scrape_token": ("", "ROOFLENS_SCRAPE_TOKEN"),
+    "scrape_token_file": ("--scrape-token-file", "ROOFLENS_SCRAPE_TOKEN_FILE"),
     "rings": ("--no-rings", "ROOFLENS_RINGS"),
     "hardware": ("--hardware", "ROOFLENS_HARDWARE"),
     "model": ("--model", "ROOFLENS_MODEL"),
@@ -25,12 +29,17 @@ NAMES: Mapping[str, tuple[str, str]] = {
 
 
 class SidecarSettings(BaseSettings):
-    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` holds addresses with spaces between them."""
+    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` holds addresses with spaces between them.
+
+    ``scrape_token`` is never on a command line, where every user of the machine can read it.
+    """
 
     model_config = SettingsConfigDict(env_prefix="ROOFLENS_", extra="ignore", frozen=True, env_ignore_empty=True)
 
     listen: str = DEFAULT_LISTEN
     scrape: str = ""
+    scrape_token: SecretStr | None = None
+    scrape_token_file: Path | None = None
     rings: bool = True
     hardware: str | None = None
     model: str | None = None
@@ -47,6 +56,23 @@ class SidecarSettings(BaseSettings):
     def scrape_urls(self) -> tuple[str, ...]:
         """The metrics pages to read."""
         return tuple(dict.fromkeys(self.scrape.split()))
+
+
+def bearer_token(settings: SidecarSettings) -> str | None:
+    """The token for pages that ask for one, the file's before the variable's; RooflensError if it cannot be read."""
+    file = settings.scrape_token_file
+    if file is None:
+        return settings.scrape_token.get_secret_value().strip() if settings.scrape_token else None
+    try:
+        with file.open("rb") as opened:
+            token = opened.read(LONGEST_TOKEN_BYTES + 1).decode("ascii").strip()
+    except OSError as error:
+        raise RooflensError(f"--scrape-token-file {file}: {(error.strerror or 'cannot be read').lower()}") from None
+    except ValueError:
+        raise RooflensError(f"--scrape-token-file {file}: this is no token: it is not plain text") from None
+    if not token or len(token) > LONGEST_TOKEN_BYTES:
+        raise RooflensError(f"--scrape-token-file {file}: this is no token: it is {'too long' if token else 'empty'}")
+    return token
 
 
 def host_and_port(listen: str) -> tuple[str, int]:

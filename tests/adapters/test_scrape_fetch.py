@@ -64,7 +64,7 @@ def test_page_is_fetched_with_what_was_promised() -> None:
 
 
 def test_user_and_password_of_the_url_become_basic_authorization() -> None:
-    address = address_of("http://some%40one:pass%3Aword@h:8000/x?token=1")
+    address = address_of("http://some%40one:pass%3Aword@h:8000/x?token=1", token=SECRET)
     assert address.authorization == "Basic c29tZUBvbmU6cGFzczp3b3Jk"
     assert (address.name, address.target) == ("http://h:8000/x", "/x?token=1")
     assert "c29tZ" not in repr(address)
@@ -105,8 +105,8 @@ def test_token_that_cannot_be_sent_is_refused_unseen(token: str) -> None:
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(401, "give a bearer token"), (403, "not enough"), (404, "look at the path"), (503, "tried again"),
-     (500, "server's log")],
+    [(401, "ROOFLENS_SCRAPE_TOKEN, or --scrape-token-file"), (403, "not enough"), (404, "look at the path"),
+     (503, "tried again"), (500, "server's log")],
 )  # fmt: skip
 def test_each_refusal_names_the_next_step(status: int, words: str) -> None:
     said = refusal(sending(b"HTTP/1.1 %d Nope\r\nContent-Length: 0\r\n\r\n" % status))

@@ -9,13 +9,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
-def served(pages: Mapping[str, bytes], status: int = 200) -> Iterator[int]:
-    """Serves ``pages`` by path on loopback, anything else with 404; gives the port."""
+def served(pages: Mapping[str, bytes], status: int = 200, authorization: str | None = None) -> Iterator[int]:
+    """Serves ``pages`` by path on loopback, anything else with 404, who lacks the authorization with 401; the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = pages.get(self.path)
-            self.send_response(404 if body is None else status)
+            refused = authorization is not None and self.headers.get("Authorization") != authorization
+            body = b"" if refused else body
+            self.send_response(404 if body is None else 401 if refused else status)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
             self.wfile.write(body or b"")

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folders", nargs="*", metavar="FOLDER", help="folders of rings (default: this user's folder)")
     add("--scrape", action="append", metavar="URL", help="a metrics page to read, may be given several times")
+    add("--scrape-token-file", metavar="FILE", help="holds the bearer token for the pages of --scrape")
     add("--no-rings", action="store_true", help="read no rings, only metrics pages")
     add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
     add(
@@ -98,6 +99,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     flags = {
         "listen": args.listen,
         "scrape": " ".join(args.scrape) if args.scrape else None,
+        "scrape_token_file": args.scrape_token_file,
         "rings": False if args.no_rings else None,
         "hardware": args.hardware,
         "model": args.model,
@@ -138,6 +140,7 @@ def _watch_settings(
 ) -> WatchSettings:
     from rooflens.cli.find_servers import find_servers
     from rooflens.collector.windows import WindowSettings
+    from rooflens.config import bearer_token
     from rooflens.pipeline.watch import WatchSettings
 
     usual, window_s = WindowSettings(), settings.window_s
@@ -148,6 +151,7 @@ def _watch_settings(
         model_config=model_config,
         windows=WindowSettings(window_s=window_s, most_window_s=max(usual.most_window_s, LONGEST_WINDOWS * window_s)),
         scrape_s=settings.scrape_period_s,
+        scrape_token=bearer_token(settings),
         use_rings=settings.rings,
         discover=None if settings.scrape_urls else find_servers,
     )

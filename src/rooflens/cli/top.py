@@ -39,6 +39,7 @@ ONCE_WIDTH, LEAST_WIDTH = 120, 40  # columns where nobody says how wide the pape
 ONCE_SCRAPE_S, SCRAPE_S = 2.0, 5.0  # one interval between two scrapes is all that a single frame waits for
 ONCE_SCRAPES = 4  # of an engine that rests, no more is to be seen
 TURN_S = 0.25
+TOKEN_VARIABLE = "ROOFLENS_SCRAPE_TOKEN"
 QUIT_KEYS = ("q", "Q", "\x04")
 
 
@@ -116,7 +117,8 @@ def _at(args: argparse.Namespace, own_settings: bool) -> Feed:
             return SidecarFeed(args.url)
         except RooflensError as error:
             no_sidecar = str(error)
-    address = address_of(args.url)
+    token = (os.environ.get(TOKEN_VARIABLE) or "").strip() or None
+    address = address_of(args.url, token)
     try:
         page = fetch(address).text.encode()
     except RooflensError:
@@ -126,10 +128,10 @@ def _at(args: argparse.Namespace, own_settings: bool) -> Feed:
     if not VLLM_SAMPLE.search(page):
         hint = ", --hardware and --model are for its own watching" if own_settings else ""
         raise RooflensError(f"{address.name} is neither a sidecar nor a metrics page of vLLM{hint}")
-    return _watch(args, [], [args.url])
+    return _watch(args, [], [args.url], token)
 
 
-def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str]) -> Feed:
+def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], token: str | None = None) -> Feed:
     """A feed that watches by itself, with the hardware found or measured and the model's config read."""
     if find_spec("numpy") is None:
         raise RooflensError("'top' needs numpy to watch by itself: pip install 'rooflens[sidecar]'")
@@ -147,6 +149,7 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str]) -> F
             model_config=config_named(args.model),
             windows=WindowSettings(window_s=0.0, least_steps=1) if short else WindowSettings(),
             scrape_s=ONCE_SCRAPE_S if short else SCRAPE_S,
+            scrape_token=token,
             use_rings=bool(folders),
             from_start=True,
         )

@@ -25,8 +25,13 @@ Discover = Callable[[], Sequence[str]]
 class Pages:
     """Pages by address. ``failures`` counts reads that failed, ``problems`` is what hinders finding any."""
 
-    def __init__(self, urls: Sequence[str], period_s: float, discover: Discover | None) -> None:
-        """Start reading ``urls``; RooflensError in one line for one that is no address."""
+    def __init__(
+        self, urls: Sequence[str], period_s: float, discover: Discover | None, token: str | None = None
+    ) -> None:
+        """Start reading ``urls``; RooflensError in one line for one that is no address.
+
+        ``token`` goes to these alone: what listens on a usual port may be anybody's.
+        """
         self._period_s, self._discover = period_s, discover
         self._pages: dict[str, MetricsPage] = {}
         self._found: dict[str, float] = {}  # when, Unix seconds
@@ -36,7 +41,7 @@ class Pages:
         self._gone_failures = 0
         self.problems: tuple[str, ...] = ()
         for url in dict.fromkeys(urls):
-            self._open(url)
+            self._open(url, token)
 
     @property
     def failures(self) -> int:
@@ -89,10 +94,10 @@ class Pages:
             page.close()
         self._pages.clear()
 
-    def _open(self, url: str) -> None:
+    def _open(self, url: str, token: str | None = None) -> None:
         from rooflens.adapters.scrape.page_source import MetricsPage  # an HTTP client, of no use beside rings
 
-        page = MetricsPage(url, self._period_s)
+        page = MetricsPage(url, self._period_s, token=token)
         page.start()
         self._pages[url] = page
 

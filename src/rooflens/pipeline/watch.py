@@ -36,9 +36,10 @@ class WatchSettings:
     """What to watch and how.
 
     ``folders`` are folders of rings, read unless ``use_rings`` is False; ``scrape_urls`` are metrics pages, read
-    every ``scrape_s`` seconds. ``hardware`` is what every engine runs on, ``model_config`` the config of a model
-    whose engine does not state it. ``discover`` finds local pages where there is neither a page nor a live ring; it
-    is called in a thread of its own. ``from_start`` also counts what rings held before.
+    every ``scrape_s`` seconds with ``scrape_token``, which is shown nowhere. ``hardware`` is what every engine runs on,
+    ``model_config`` the config of a model whose engine does not state it. ``discover`` finds local pages where there
+    is neither a page nor a live ring; it is called in a thread of its own. ``from_start`` also counts what rings held
+    before.
     """
 
     folders: Sequence[Path] = ()
@@ -48,6 +49,7 @@ class WatchSettings:
     windows: WindowSettings = field(default_factory=WindowSettings)
     tick_s: float = 1.0
     scrape_s: float = 5.0
+    scrape_token: str | None = field(default=None, repr=False)
     use_rings: bool = True
     from_start: bool = False
     discover: Discover | None = None
@@ -62,7 +64,7 @@ class Watch:
         self._started_unix_s = time.time()
         self._follower = Follower(settings.folders if settings.use_rings else (), settings.from_start)
         self._devices = Devices(settings.folders if settings.use_rings else ())
-        self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover)
+        self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover, settings.scrape_token)
         self._labels, self._totals = Labels(), Totals()
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
