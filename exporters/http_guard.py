@@ -20,6 +20,7 @@ HEADERS = (
     (b"content-security-policy", b"default-src 'none'"),
     (b"connection", b"close"),
 )
+REFUSED = "this Host is not served here: use localhost or an IP address, or name it: rooflens sidecar --allow-host NAME"
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
@@ -45,7 +46,7 @@ class Guard:
         if scope["type"] != "http":
             return
         if not serves(scope["headers"], self._hosts):
-            await _refuse(guarded, "this Host is not served here: use localhost or an IP address")
+            await _refuse(guarded, REFUSED)
             return
         await self._app(scope, receive, guarded)
 

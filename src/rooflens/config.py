@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +15,14 @@ from rooflens.records import RooflensError
 DEFAULT_LISTEN = "127.0.0.1:9980"
 LONGEST_S = 3600.0
 LONGEST_TOKEN_BYTES = 16_384  # more does not fit into the head of a request
+HOST_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 # Every option with its flag and the variable that stands for it.
 NAMES: Mapping[str, tuple[str, str]] = {
     "listen": ("--listen", "ROOFLENS_LISTEN"),
     "scrape": ("--scrape", "ROOFLENS_SCRAPE"),
     "scrape_token": ("", "ROOFLENS_SCRAPE_TOKEN"),
     "scrape_token_file": ("--scrape-token-file", "ROOFLENS_SCRAPE_TOKEN_FILE"),
+    "allow_host": ("--allow-host", "ROOFLENS_ALLOW_HOST"),
     "rings": ("--no-rings", "ROOFLENS_RINGS"),
     "hardware": ("--hardware", "ROOFLENS_HARDWARE"),
     "model": ("--model", "ROOFLENS_MODEL"),
@@ -29,7 +32,8 @@ NAMES: Mapping[str, tuple[str, str]] = {
 
 
 class SidecarSettings(BaseSettings):
-    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` holds addresses with spaces between them.
+    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` holds addresses and
+    ``allow_host`` names, with spaces between them.
 
     ``scrape_token`` is never on a command line, where every user of the machine can read it.
     """
@@ -37,6 +41,7 @@ class SidecarSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ROOFLENS_", extra="ignore", frozen=True, env_ignore_empty=True)
 
     listen: str = DEFAULT_LISTEN
+    allow_host: str = ""
     scrape: str = ""
     scrape_token: SecretStr | None = None
     scrape_token_file: Path | None = None
@@ -51,6 +56,18 @@ class SidecarSettings(BaseSettings):
     def _is_an_address(cls, value: str) -> str:
         host_and_port(value)
         return value
+
+    @field_validator("allow_host")
+    @classmethod
+    def _are_names(cls, value: str) -> str:
+        if not all(HOST_NAME.fullmatch(name) for name in value.split()):
+            raise ValueError("not the name of a host, such as rooflens.monitoring.svc, without scheme or port")
+        return value
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Names under which the sidecar may be asked, beside the machine's own."""
+        return tuple(dict.fromkeys(self.allow_host.split()))
 
     @property
     def scrape_urls(self) -> tuple[str, ...]:

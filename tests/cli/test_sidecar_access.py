@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.pages import served
-from cli.test_sidecar import sidecar
+from cli.test_sidecar import PATIENCE_S, Running, sidecar
 
 from rooflens.adapters.scrape.page_source import MetricsPage
 from rooflens.cli import main
@@ -49,6 +51,34 @@ def test_without_it_the_line_says_how_to_give_it(url: str) -> None:
     with sidecar("--no-rings", "--scrape", url) as run:
         line = run.line(f"problem +{url}")
     assert "give a bearer token (ROOFLENS_SCRAPE_TOKEN, or --scrape-token-file of the sidecar)" in line
+
+
+def status(run: Running, host: str) -> tuple[int, str]:
+    request = urllib.request.Request(f"{run.address}/healthz", headers={"Host": host})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_it_answers_to_the_names_that_are_allowed(tmp_path: Path) -> None:
+    names = ("--allow-host", "rooflens.monitoring.svc", "--allow-host", "Rooflens")
+    with sidecar("--no-rings", "--scrape", "http://127.0.0.1:1", *names) as run:
+        run.line("problem")
+        for host in ("rooflens.monitoring.svc:9980", "ROOFLENS", "localhost"):
+            assert status(run, host)[0] == 200, host
+        code, line = status(run, "monitoring.svc")
+    assert code == 400
+    assert "rooflens sidecar --allow-host NAME" in line
+
+
+@pytest.mark.parametrize("name", ["http://a", "a:9980", "*", "ä"])
+def test_what_is_no_name_of_a_host_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sidecar", "--allow-host", "good", "--allow-host", name]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"rooflens: --allow-host good {name}: not the name of a host")
+    assert error.count("\n") == 1
 
 
 def test_the_file_comes_before_the_variable_and_neither_is_in_a_repr(

@@ -46,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-rings", action="store_true", help="read no rings, only metrics pages")
     add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
     add(
+        "--allow-host",
+        action="append",
+        metavar="NAME",
+        help="a further name it is reached by, such as that of a Kubernetes service; may be given several times",
+    )
+    add(
         "--hardware",
         metavar="ID",
         help="what the engines run on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
@@ -98,6 +104,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
 
     flags = {
         "listen": args.listen,
+        "allow_host": " ".join(args.allow_host) if args.allow_host else None,
         "scrape": " ".join(args.scrape) if args.scrape else None,
         "scrape_token_file": args.scrape_token_file,
         "rings": False if args.no_rings else None,
@@ -113,7 +120,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.pipeline.loop import run_loop
     from rooflens.pipeline.watch import Watch
 
-    server = LiveServer(*host_and_port(settings.listen))
+    server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts)
     server.start()  # a port in use is said before anything is measured
     try:
         model_config = config_named(settings.model)
