@@ -11,6 +11,7 @@ SET_ASIDE_BLOCKS = 1
 # The used ratio is exact but for the null block, which the V0 engine counts.
 KV_ROUNDING_BLOCKS = 1.0
 LONGEST_NUMBER = 18
+HITS = ("prefix_hit_tokens", "prefix_hit_blocks")  # ever since the engine began
 # The engine's own size of the pool in tokens against its blocks: equal for layers of one kind, off by a factor else.
 UNIFORM_RATIO = 0.01
 
@@ -72,6 +73,7 @@ def held(before: Reading, after: Reading, steady: bool) -> Held | None:
     """What was held between two readings; None where neither end tells, or nothing ran at both.
 
     ``steady`` is whether no request came or went in between: then what is held only grows, and the ends are bounds.
+    There is no upper one where prompts may share blocks.
     """
     pool = pool_of(after)
     if pool is None:
@@ -87,18 +89,24 @@ def held(before: Reading, after: Reading, steady: bool) -> Held | None:
     unfilled = (pool.block_tokens + 1) / 2
     contexts = [max(blocks * pool.block_tokens - unfilled * running, 0.0) for blocks, running in ends]
     slack = [(unfilled - 1) * running + KV_ROUNDING_BLOCKS * pool.block_tokens for _, running in ends]
-    both = len(ends) == 2
+    both, shared = len(ends) == 2, _may_share(after)
     return Held(
         blocks=sum(blocks for blocks, _ in ends) / len(ends),
         context_tokens=sum(contexts) / len(contexts) if pool.uniform else None,
         context_low=max(min(contexts) - max(slack), 0.0) if steady and both else None,
-        context_high=max(contexts) + max(slack) if steady and both else None,
-        derivation=_words(pool, steady, both),
+        context_high=max(contexts) + max(slack) if steady and both and not shared else None,
+        derivation=_words(pool, steady, both, shared),
     )
 
 
-def _words(pool: Pool, steady: bool, both: bool) -> str:
+def _may_share(reading: Reading) -> bool:
+    """Whether sequences may hold the same blocks: some prompt was found in the prefix cache, or it is not told."""
+    hits = [value for key in HITS if (value := reading.get(key)) is not None]
+    return any(hits) if hits else reading.config.get("enable_prefix_caching") != "False"
+
+
+def _words(pool: Pool, steady: bool, both: bool, shared: bool) -> str:
     words = f"KV used x {pool.blocks:,} blocks of {pool.block_tokens} tokens, less half a block a sequence"
     words += ", mean of both ends" if both else ", of the one end at which requests ran"
-    words += "; a shared prefix counts once, so contexts may be longer"
+    words += "; a shared prefix counts once, so contexts may be longer" if shared else ""
     return words if steady and both else words + "; requests came or went in between, so there is no bound"

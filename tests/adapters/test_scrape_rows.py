@@ -90,6 +90,18 @@ def test_bounds_fall_away_when_requests_come_or_go() -> None:
     assert (context.low, context.high) == (None, None)
 
 
+def test_there_is_no_upper_bound_where_sequences_may_share_a_prefix() -> None:
+    alone = derived(between(DECODE_1, DECODE_2), "context")
+    shared = derived(between(DECODE_1 | {"hits": 16}, DECODE_2 | {"hits": 16}), "context")
+    assert "shared prefix" in shared.derivation
+    assert "shared prefix" not in alone.derivation
+    assert (shared.value, shared.low, shared.high) == (alone.value, alone.low, None)
+    silent = derived(between(DECODE_1 | {"hits": None}, DECODE_2 | {"hits": None}), "context")
+    assert silent.high is None, "it does not tell, and has a prefix cache"
+    off = {"config": CONFIG | {"enable_prefix_caching": "False"}, "hits": None}
+    assert derived(between(DECODE_1 | off, DECODE_2 | off), "context").high == alone.high
+
+
 @pytest.mark.parametrize("mode", ["single", "dp2"])
 def test_recorded_decode_window_agrees_with_what_was_asked_of_the_server(mode: str) -> None:
     feed = Feed()
