@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.driver import nvml
 from cli.pages import served
 from cli.test_find_rings import SERVER, process
 from cli.test_find_servers import COLONS, HEALTH, closed_port
@@ -196,20 +197,6 @@ def test_a_check_that_fails_is_an_answer(root: Path, monkeypatch: pytest.MonkeyP
         (OK, "so far", None),
         (NOTE, "could not be looked at: ValueError: an odd machine", None),
     ]
-
-
-def nvml(names: list[str], reasons: int = 0, now_mhz: int = 1980) -> types.ModuleType:
-    """A driver with these devices."""
-    made = types.ModuleType("pynvml")
-    functions: dict[str, Any] = {
-        "NVMLError": type("NVMLError", (Exception,), {}), "NVML_CLOCK_SM": 1,
-        "nvmlInit": lambda: None, "nvmlShutdown": lambda: None, "nvmlDeviceGetCount": lambda: len(names),
-        "nvmlDeviceGetHandleByIndex": lambda index: index, "nvmlDeviceGetName": lambda handle: names[handle],
-        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: reasons,
-        "nvmlDeviceGetClockInfo": lambda handle, kind: now_mhz, "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980,
-    }  # fmt: skip
-    vars(made).update(functions)
-    return made
 
 
 def test_devices_have_the_id_of_their_roof(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rooflens.analyzer.hardware import find_hardware
+from rooflens.cli.devices import device_names, with_nvml
 from rooflens.cli.doctor_checks import Check, Machine, Standing
 from rooflens.records import RooflensError
 
@@ -24,7 +24,7 @@ SLOWED = {
 
 def check_devices(machine: Machine) -> Iterator[Check]:
     """Which devices there are, and the id of each that the roofline needs."""
-    names, how = _device_names(machine.root)
+    names, how = device_names(machine.root)
     if not names:
         yield Check("devices", Standing.NOTE, how, "for an engine on this CPU: --hardware this-cpu")
     for name in dict.fromkeys(names):
@@ -38,38 +38,11 @@ def check_devices(machine: Machine) -> Iterator[Check]:
             yield Check("devices", Standing.OK, f"{count}{name}: --hardware {spec.id}")
 
 
-def _device_names(root: Path) -> tuple[list[str], str]:
-    """The product names of the NVIDIA devices here, else why there are none."""
-    try:
-        return [str(name) for name in _with_nvml(lambda nvml, handle: nvml.nvmlDeviceGetName(handle))], ""
-    except ImportError:
-        why = "no NVIDIA driver"
-    except Exception as error:  # whatever the driver says, a doctor goes on
-        why = f"no NVIDIA driver ({error})"
-    found = []
-    for file in sorted((root / "proc" / "driver" / "nvidia" / "gpus").glob("*/information")):
-        with suppress(OSError):
-            found += re.findall(r"^Model:\s*(.+?)\s*$", file.read_text(errors="replace"), re.MULTILINE)
-    return found, f"{why}: this machine has its CPU only"
-
-
-def _with_nvml(read: Callable[[Any, Any], Any]) -> list[Any]:
-    """What ``read`` says of each device; ImportError without the binding, NVMLError without a driver."""
-    import pynvml  # type: ignore[import-not-found,unused-ignore]
-
-    pynvml.nvmlInit()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [read(pynvml, handle) for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
-
-
 def check_clocks(machine: Machine) -> Iterator[Check]:
     """Whether a device is held below its highest clock; the floor is that of the highest."""
     del machine
     try:
-        found = _with_nvml(_clocks)
+        found = with_nvml(_clocks)
     except Exception:  # check_devices has said why
         return
     for index, (now_mhz, most_mhz, reasons) in enumerate(found):

@@ -99,6 +99,7 @@ def _measured() -> HardwareSpec:
 
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.announce import Announcer, say
+    from rooflens.cli.devices import hardware_here
     from rooflens.cli.named import THIS_CPU, config_named, hardware_named
     from rooflens.config import host_and_port, sidecar_settings
 
@@ -126,11 +127,12 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
         model_config = config_named(settings.model)
         measured = (settings.hardware or "").strip().lower() == THIS_CPU
         hardware = _measured() if measured else hardware_named(settings.hardware)
+        found = None if hardware is not None else hardware_here(settings.scrape_urls)
         if stop.is_set():
             return 0
-        watch = Watch(_watch_settings(args.folders, settings, hardware, model_config))
+        watch = Watch(_watch_settings(args.folders, settings, hardware or found, model_config))
         try:
-            for line in _watched(watch.settings):
+            for line in _watched(watch.settings, found is not None):
                 say(line)
             say(f"metrics   {server.url}/metrics")
             say(f"API       {server.url}/api/v1/engines")
@@ -164,8 +166,8 @@ def _watch_settings(
     )
 
 
-def _watched(settings: WatchSettings) -> Iterator[str]:
-    """What is watched, in words."""
+def _watched(settings: WatchSettings, found: bool) -> Iterator[str]:
+    """What is watched, in words; ``found`` is whether nobody named the hardware."""
     if settings.use_rings:
         for folder in settings.folders:
             yield f"rings     {folder}{'' if folder.is_dir() else ' (not there yet)'}"
@@ -177,7 +179,8 @@ def _watched(settings: WatchSettings) -> Iterator[str]:
         yield "hardware  not known, so there is no floor: give --hardware ID"
     else:
         bandwidth = settings.hardware.memory_bandwidth_bytes_per_s / 1e9
-        yield f"hardware  {settings.hardware.id} ({settings.hardware.origin}): {bandwidth:,.1f} GB/s"
+        origin = f"{settings.hardware.origin}{', the device of this machine; else give --hardware ID' if found else ''}"
+        yield f"hardware  {settings.hardware.id} ({origin}): {bandwidth:,.1f} GB/s"
 
 
 def _without_credentials(url: str) -> str:

@@ -135,17 +135,21 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
     """A feed that watches by itself, with the hardware found or measured and the model's config read."""
     if find_spec("numpy") is None:
         raise RooflensError("'top' needs numpy to watch by itself: pip install 'rooflens[sidecar]'")
+    from rooflens.cli.devices import hardware_here
     from rooflens.cli.named import config_named, hardware_named
     from rooflens.cli.top_feeds import WatchFeed
     from rooflens.collector.windows import WindowSettings
     from rooflens.pipeline.watch import WatchSettings
 
+    hardware = hardware_named(args.hardware)
+    if hardware is None and (hardware := hardware_here(pages)) is not None:
+        print(f"hardware  {hardware.id}, the device of this machine; else give --hardware ID", file=sys.stderr)
     short = args.once and bool(pages)
     return WatchFeed(
         WatchSettings(
             folders=folders,
             scrape_urls=pages,
-            hardware=hardware_named(args.hardware),
+            hardware=hardware,
             model_config=config_named(args.model),
             windows=WindowSettings(window_s=0.0, least_steps=1) if short else WindowSettings(),
             scrape_s=ONCE_SCRAPE_S if short else SCRAPE_S,

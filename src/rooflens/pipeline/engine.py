@@ -27,6 +27,7 @@ KEPT_WINDOWS = 6
 RECENT_STEPS = 512
 STAMP_S = 0.05  # an engine stamps a step within microseconds of handing it over; this much if it is held up
 NO_HARDWARE = "the hardware is not known: give --hardware ID"
+NOT_ITS_HARDWARE = "the engine runs on a CPU, of which the hardware's floor says nothing: give --hardware this-cpu"
 NEWEST_ONLY = "bounds are kept of the newest window only"  # half the memory, and no rule looks at older ones
 NO_INFO = "the engine's facts are missing"
 
@@ -145,6 +146,9 @@ class WatchedEngine:
             return
         self.info = info
         if self._hardware is None:
+            return
+        if info.device == "cpu" and self._hardware.nvml_names:
+            self._roofline, self._no_roofline = None, NOT_ITS_HARDWARE
             return
         try:
             self._roofline, self._no_roofline = Roofline.of(info, self._hardware), None
