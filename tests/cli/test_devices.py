@@ -83,7 +83,6 @@ def test_top_draws_the_floor_of_what_it_found(
 def test_the_sidecar_looks_for_it_unless_it_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ends at once: the model is none."""
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr("rooflens.cli.devices.hardware_here", lambda pages: asked.append(tuple(pages)))
     monkeypatch.setattr("rooflens.pipeline.loop.run_loop", lambda *_: None)

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hardware",
         metavar="ID",
         help="what the engines run on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
-        "(measures this machine for some seconds first)",
+        "(measures this machine for some seconds first); default: the device of this machine, where it is known",
     )
     add("--model", metavar="NAME", help="the model, or its config.json, of engines that do not state it")
     add("--window", type=float, metavar="S", help="seconds that findings are judged over, at least (default: 10)")
