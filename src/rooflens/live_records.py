@@ -185,8 +185,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SourceHealth:
-    """How one source is doing: ``name`` is a ring's file name or a page's address, without credentials or paths.
+    """How one source is doing: ``name`` is a ring's file name or a page's address.
 
+    The address has no credentials and no query, and its path only where that is not /metrics.
     ``problem`` is one line, None while it is well. ``last_read_unix_s`` is the last read that brought something.
     """
 

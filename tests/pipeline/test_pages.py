@@ -13,6 +13,7 @@ from made_engine import made_engine
 from pipeline.made_pages import AWAY, URL, Site, engines, page_states, value
 
 from rooflens import catalogue as metrics
+from rooflens.cli.sidecar import _watched
 from rooflens.live_records import SourceKind, State
 from rooflens.pipeline.pages import Pages, is_loopback, with_model
 from rooflens.pipeline.watch import Watch
@@ -171,6 +172,22 @@ def test_the_config_of_a_known_model_is_taken_by_its_exact_name() -> None:
     assert config_of(with_model(named(None), {"a": 1})) == {"a": 1}
     assert config_of(with_model(named("m", {"own": 1}), {"a": 1})) == {"own": 1}
     assert with_model(None, {"a": 1}) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("http://user:secret@127.0.0.1:8000/metrics?token=secret", "http://127.0.0.1:8000"),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("https://gateway/a/metrics?token=secret", "https://gateway/a/metrics"),
+    ],
+)
+def test_a_source_is_called_by_its_address_without_secrets(
+    watch: Callable[..., Watch], site: Site, url: str, name: str
+) -> None:
+    it = watch(scrape_urls=(url,))
+    assert [source.name for source in it.turn().sources] == [name]
+    assert [line for line in _watched(it.settings, found=False) if "secret" in line] == []
 
 
 def test_a_bare_name_that_fits_one_model_is_that_one(monkeypatch: pytest.MonkeyPatch) -> None:

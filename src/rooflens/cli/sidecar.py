@@ -168,11 +168,13 @@ def _watch_settings(
 
 def _watched(settings: WatchSettings, found: bool) -> Iterator[str]:
     """What is watched, in words; ``found`` is whether nobody named the hardware."""
+    from rooflens.adapters.scrape.address import address_of
+
     if settings.use_rings:
         for folder in settings.folders:
             yield f"rings     {folder}{'' if folder.is_dir() else ' (not there yet)'}"
     for url in settings.scrape_urls:
-        yield f"page      {_without_credentials(url)}"
+        yield f"page      {address_of(url).name}"
     if settings.discover is not None:
         yield "pages     of vLLM servers on the usual ports of this machine, while no ring is live"
     if settings.hardware is None:
@@ -181,11 +183,6 @@ def _watched(settings: WatchSettings, found: bool) -> Iterator[str]:
         bandwidth = settings.hardware.memory_bandwidth_bytes_per_s / 1e9
         origin = f"{settings.hardware.origin}{', the device of this machine; else give --hardware ID' if found else ''}"
         yield f"hardware  {settings.hardware.id} ({origin}): {bandwidth:,.1f} GB/s"
-
-
-def _without_credentials(url: str) -> str:
-    scheme, slashes, rest = url.partition("//")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else url.rpartition("@")[2]
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class Pages:
         aside = standby | {url for url in doubles if not engines.get(url)}
         return [
             SourceHealth(
-                name=page.name,
+                name=_short(page.name),
                 kind=SourceKind.METRICS,
                 state=State.STANDBY if url in aside and page.state is State.LIVE else page.state,
                 engines=engines.get(url, 0),
@@ -116,6 +116,11 @@ class Pages:
                 page.close()
                 del self._pages[url]
                 del self._found[url]
+
+
+def _short(name: str) -> str:
+    """A page's name for lists: the path tells pages apart where it is not that of every engine."""
+    return name.removesuffix("/metrics") if urlsplit(name).path == "/metrics" else name
 
 
 def _double(name: str, counted: str) -> str:
