@@ -159,7 +159,7 @@ WRONG = {
 RIGHT = {
     "floor": ("collector/join.py", "from rooflens.records import StepTable\nfrom rooflens import ring, __version__"),
     "own folder": ("collector/join.py", "from rooflens.collector.window import Window\nfrom .window import W"),
-    "wiring": ("pipeline.py", "from rooflens import collector, analyzer, exporters, config"),
+    "wiring": ("pipeline/watch.py", "from rooflens import collector, analyzer, exporters, config"),
     "verb": ("cli/demo.py", "from rooflens.adapters.embedded import Engine"),
     "engine in the hook": ("adapters/vllm/hook.py", "def f():\n    from vllm.v1.core.sched import scheduler"),
     "hook files": ("adapters/vllm/hook.py", "import time\nfrom rooflens.adapters import frames\nfrom . import seam"),

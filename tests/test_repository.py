@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +104,25 @@ def test_unfit_lines_are_found(line: str) -> None:
 @pytest.mark.parametrize("line", ["src/work/x", "a/root/b", "<root>/x", "/dev/shm", "a user session", "home/", "docs/"])
 def test_fit_lines_pass(line: str) -> None:
     assert not list(unfit(line))
+
+
+def test_the_client_library_of_prometheus_is_for_tests_alone() -> None:
+    """Decision 0007: what is installed beside an engine renders its own page."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = settings["project"]["optional-dependencies"]
+    assert [name for name, needs in extras.items() for need in needs if need.startswith("prometheus-client")] == []
+    assert any(need.startswith("prometheus-client") for need in settings["dependency-groups"]["dev"])
+    sources = [
+        p for p in tracked() if p.suffix == ".py" and p.relative_to(ROOT).parts[0] not in ("tests", "benchmarks")
+    ]
+    users = [p.name for p in sources if re.search(r"(?:import|from) +prometheus_client", p.read_text(encoding="utf-8"))]
+    assert users == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/decisions/0001-package-layout.md"])
+def test_the_wiring_is_where_the_pages_say(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if "`config.py`" in line]
+    named = [name.removeprefix("src/rooflens/") for name in re.findall(r"`([\w./]+)`", line)]
+    assert len(named) == 3
+    assert [name for name in named if not (ROOT / "src" / "rooflens" / name).exists()] == []
