@@ -28,6 +28,27 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from rooflens.cli import main
 sys.exit(main())
 """
+# A shell with job control: it says when its job stops and whether the terminal is as it was, waits for a line, and
+# lets the job go on in front.
+IN_A_SHELL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+modes = termios.tcgetattr(0)
+if not (job := os.fork()):
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    from rooflens.cli import main
+    os._exit(main())
+while os.WIFSTOPPED(status := os.waitpid(job, os.WUNTRACED)[1]):
+    os.tcsetpgrp(0, os.getpgrp())
+    print("stopped", termios.tcgetattr(0) == modes, flush=True)
+    sys.stdin.readline()
+    os.tcsetpgrp(0, job)
+    os.killpg(job, signal.SIGCONT)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
 PATIENCE_S = 60.0  # a bound for a machine under load, not a timing
 COLOUR = re.compile(r"\x1b\[[0-9;]+m")
 
@@ -83,11 +104,13 @@ def terminal(url: str, request: pytest.FixtureRequest) -> Iterator[Terminal]:
     end, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     modes = termios.tcgetattr(side)
-    environment = {**os.environ, **getattr(request, "param", {})}
-    if not getattr(request, "param", None):
+    given = dict(getattr(request, "param", {}))
+    program = given.pop("program", IN_A_TERMINAL)
+    environment = {**os.environ, **given}
+    if not given:
         environment.pop("NO_COLOR", None)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", IN_A_TERMINAL, "top", "--url", url, "--period", "0.2"],
+        [sys.executable, "-P", "-c", program, "top", "--url", url, "--period", "0.2"],
         stdin=side, stdout=side, stderr=side, env=environment, start_new_session=True,
     )  # fmt: skip
     yield Terminal(process, end, side, modes)
@@ -139,3 +162,20 @@ def test_a_signal_gives_the_screen_back(terminal: Terminal, number: signal.Signa
     terminal.until("remedy: ")
     terminal.process.send_signal(number)
     assert terminal.ended() == 128 + number
+
+
+@pytest.mark.parametrize("terminal", [{"program": IN_A_SHELL}], indirect=True)
+def test_ctrl_z_gives_the_screen_back_until_it_goes_on(terminal: Terminal) -> None:
+    terminal.until("remedy: ")
+    for _ in range(2):
+        at = len(terminal.seen)
+        terminal.press(b"\x1a")
+        terminal.until(re.escape(LEAVE) + ".*stopped True", at)
+        at = len(terminal.seen)
+        terminal.press(b"fg\n")
+        terminal.until(re.escape(ENTER) + ".*remedy: ", at)
+        assert not termios.tcgetattr(terminal.side)[3] & termios.ICANON, "keys are taken one by one again"
+    at = len(terminal.seen)
+    terminal.press(b"q")
+    terminal.until(re.escape(LEAVE), at)
+    assert terminal.ended() == 0

@@ -37,6 +37,7 @@ class Screen:
         self.coloured = coloured
         self._wake = wake
         self._keys = sys.stdin is not None and sys.stdin.isatty()
+        self._modes = termios.tcgetattr(sys.stdin.fileno()) if self._keys else None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -50,12 +51,36 @@ class Screen:
         sys.stdout.write(HOME + body + CLEAR_BELOW)
         sys.stdout.flush()
 
+    def take(self) -> None:
+        """Take the terminal over."""
+        if self._modes is not None:
+            tty.setcbreak(sys.stdin.fileno())  # of a process in the background, this waits until it is in front again
+        sys.stdout.write(ENTER)
+        sys.stdout.flush()
+
+    def give_back(self) -> None:
+        """Leave the terminal as it was."""
+        if self._modes is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._modes)
+        with contextlib.suppress(OSError):
+            sys.stdout.write(LEAVE)
+            sys.stdout.flush()
+
+    def _suspend(self) -> None:
+        """Stop as everything does at Ctrl-Z, with the terminal given back until the process goes on."""
+        self.give_back()
+        ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, ours)
+        self.take()
+
     def _painted(self, line: Line) -> str:
         style = STYLES.get(line.style) if self.coloured else None
         return f"{style}{line.text}{RESET}" if style else line.text
 
     def wait(self, seconds: float) -> str:
-        """The key that was pressed within ``seconds``, ``resized``, or empty when the time is over."""
+        """The key that was pressed within ``seconds``, ``resized`` (or back again), or empty when the time is over."""
         end_s = time.monotonic() + seconds
         while True:
             watched: list[int] = [self._wake.fileno(), *([sys.stdin.fileno()] if self._keys else [])]
@@ -63,7 +88,8 @@ class Screen:
             if not ready:
                 return ""
             if self._wake.fileno() in ready:
-                self._wake.recv(4096)
+                if signal.SIGTSTP in self._wake.recv(4096):  # the numbers of the signals that came
+                    self._suspend()
                 return "resized"
             key = os.read(sys.stdin.fileno(), 1).decode("ascii", "replace")
             if key:
@@ -75,29 +101,21 @@ class Screen:
 def screen(coloured: bool) -> Iterator[Screen]:
     """The terminal taken over; given back as it was, however the block ends.
 
-    SIGTERM and SIGHUP raise Terminated meanwhile, and a change of size ends a wait.
+    SIGTERM and SIGHUP raise Terminated meanwhile, a change of size ends a wait, and SIGTSTP stops the process in one.
     """
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
-    handlers = {signal.SIGWINCH: _nothing, signal.SIGTERM: _terminate, signal.SIGHUP: _terminate}
+    handlers = dict.fromkeys((signal.SIGWINCH, signal.SIGTSTP), _nothing)
+    handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     wake_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
-    modes = termios.tcgetattr(keys) if keys is not None else None
+    shown = Screen(coloured, reader)
     try:
-        if keys is not None:
-            tty.setcbreak(keys)
-        sys.stdout.write(ENTER)
-        sys.stdout.flush()
-        yield Screen(coloured, reader)
+        shown.take()
+        yield shown
     finally:
-        if keys is not None and modes is not None:
-            with contextlib.suppress(termios.error):
-                termios.tcsetattr(keys, termios.TCSADRAIN, modes)
-        with contextlib.suppress(OSError):
-            sys.stdout.write(LEAVE)
-            sys.stdout.flush()
+        shown.give_back()
         signal.set_wakeup_fd(wake_before)
         for number, handler in before.items():
             signal.signal(number, handler)
