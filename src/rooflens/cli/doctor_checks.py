@@ -22,13 +22,13 @@ from rooflens.records import EngineInfo, RooflensError
 from rooflens.ring import SLOT_BYTES, SLOTS_OFFSET
 from rooflens.ring_folder import FOLDER_VARIABLE, SIZES, default_folder, list_rings
 
-# What each verb imports beyond the standard library, and the extra that brings it.
+# What each verb cannot do without beyond the standard library, and the extra that brings it.
 NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "analyze": ("sidecar", ("numpy",)),
     "predict": ("sidecar", ("numpy",)),
-    "demo": ("demo", ("numpy",)),
+    "demo": ("demo", ("numpy", "fastapi", "uvicorn")),
     "top": ("sidecar", ("numpy",)),
-    "sidecar": ("sidecar", ("numpy", "fastapi", "uvicorn")),
+    "sidecar": ("sidecar", ("numpy", "fastapi", "uvicorn", "pydantic_settings")),
 }
 LARGEST_RING_BYTES, SMALLEST_RING_BYTES = (
     SLOTS_OFFSET + slots * SLOT_BYTES + arena_bytes for slots, arena_bytes in (SIZES[0], SIZES[-1])
