@@ -91,9 +91,11 @@ $(VENV)/bin/python:
 		echo "error: no Python 3.11 or newer with venv found (on Debian: apt install python3-venv); set PYTHON=..." >&2; \
 		exit 1; fi
 	@"$(PYTHON)" -c '$(SUITABLE)' || { echo "error: PYTHON=$(PYTHON) is older than 3.11 or lacks venv" >&2; exit 1; }
+	@echo "making a virtual environment in $(VENV)"
 	@"$(PYTHON)" -m venv --clear $(VENV)
 
 $(VENV)/.demo-installed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing rooflens and what its demo needs into $(VENV): up to a minute"
 	@$(call pip_install,$(VENV)/bin/python,-e '.[demo]',rooflens)
 	@touch $@
 
