@@ -135,8 +135,10 @@ def test_after_its_own_restart_nothing_is_counted_twice(folder: Path) -> None:
 def test_a_port_in_use_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["sidecar", str(folder), "--listen", f"127.0.0.1:{port}"]) == 2
-    error = capsys.readouterr().err
+        assert main(["sidecar", str(folder), "--listen", f"127.0.0.1:{port}", "--hardware", "nosuch"]) == 2
+        assert "unknown hardware 'nosuch'" in capsys.readouterr().err  # what was asked for before what is there
+        assert main(["sidecar", str(folder), "--listen", f"127.0.0.1:{port}", "--hardware", "this-cpu"]) == 2
+    error = capsys.readouterr().err  # at once: nothing is measured before
     assert error.count("\n") == 1
     assert f"port {port} of 127.0.0.1 is in use" in error
 
@@ -150,6 +152,7 @@ def test_a_port_in_use_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
         (["--hardware", "h1000"], "unknown hardware 'h1000'"),
         (["--model", "lama"], "unknown model 'lama'"),
         (["--scrape", "ftp://there"], "only http and https pages are read, not ftp"),
+        (["--scrape", "http://[::1/metrics"], "this is not an address of a page: write it as http://HOST:PORT/metrics"),
         (["--no-rings", "folder"], "--no-rings and a FOLDER contradict each other: leave one of them out"),
     ],
 )

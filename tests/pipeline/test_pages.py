@@ -154,6 +154,7 @@ def test_a_search_that_fails_is_a_line(site: Site) -> None:
         ("http://10.0.0.1:8000", False),
         ("http://127.0.0.1.example.org", False),
         ("http://gpu7:8000", False),
+        ("http://[::1/metrics", False),
     ],
 )
 def test_which_pages_are_of_this_host(url: str, local: bool) -> None:

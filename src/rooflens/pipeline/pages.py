@@ -128,11 +128,11 @@ def _double(name: str, counted: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the page is one of this host, as far as its address tells."""
-    host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
+    """Whether the page is one of this host, as far as its address tells; one that cannot be read tells nothing."""
     try:
+        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
         return ip_address(host).is_loopback
     except ValueError:
         return False
