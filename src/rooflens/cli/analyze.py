@@ -2,7 +2,7 @@
 
 Reads rings of engines that run, ended or died; without an argument those of this user's default folder, newest first.
 The floor needs the hardware: --hardware, or this machine's CPU, measured once, for a recording of the embedded
-engine that has ended.
+engine that has ended: for the bytes that a pass of the recorded model reads, as the demo does.
 
 examples:
   rooflens analyze
@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflens.cli.embedded import best_threads
 from rooflens.cli.find_rings import not_recorded, rings_at
 from rooflens.cli.output import json_text, printable
 from rooflens.collector.raw_slots import RawSummary, read_raw
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rooflens.pipeline import Recording
 
 EXIT_FAULT = 2
-THIS_CPU = "this-cpu"
 EMBEDDED = "rooflens-embedded"
 INSTALL_HINT = "for phases, lengths and the roofline: pip install 'rooflens[sidecar]'"
 UNREADABLE = "no step can be read: {:,} lost, {:,} torn"
@@ -82,21 +82,23 @@ Report = Callable[[Path], tuple[dict[str, Any], str]]
 
 def _full_report(hardware_name: str | None) -> Report:
     """Phases, lengths and floors; the hardware is found, or measured, once for all rings."""
-    from rooflens.analyzer.hardware import find_hardware
+    from rooflens.cli.named import hardware_named, is_this_cpu
     from rooflens.cli.report import as_json, ending_text, origin_text, text
+    from rooflens.cli.this_cpu import measured, read_bytes_of
     from rooflens.collector.ring_source import STATE_DAMAGED
     from rooflens.pipeline import ENDED, lay_beside, read_ring
 
-    measured: list[HardwareSpec] = []
-    named = find_hardware(hardware_name) if hardware_name and hardware_name.strip().lower() != THIS_CPU else None
+    roofs: dict[tuple[int | None, bool], HardwareSpec] = {}
+    named = hardware_named(hardware_name)
 
     def hardware_of(recording: Recording) -> HardwareSpec | None:
-        embedded = recording.info is not None and recording.info.engine == EMBEDDED and recording.ending == ENDED
-        if named is not None or not (hardware_name or embedded):
+        embedded = recording.info is not None and recording.info.engine == EMBEDDED
+        if not is_this_cpu(hardware_name) and (hardware_name or not embedded or recording.ending != ENDED):
             return named
-        if not measured:
-            measured.append(_measure())
-        return measured[0]
+        key = (read_bytes_of(recording.info), embedded)
+        if key not in roofs:  # the embedded engine has as many threads as the demo gave it
+            roofs[key] = measured(key[0], best_threads(_silent) if embedded else None)
+        return roofs[key]
 
     def report(path: Path) -> tuple[dict[str, Any], str]:
         recording = read_ring(path)
@@ -116,11 +118,8 @@ def _full_report(hardware_name: str | None) -> Report:
     return report
 
 
-def _measure() -> HardwareSpec:
-    from rooflens.cli.report import progress
-    from rooflens.collector.cpu_roof import measure_cpu
-
-    return measure_cpu(progress=progress)
+def _silent(_line: str) -> None:
+    """Nobody needs to know how the threads were chosen."""
 
 
 def _raw_report(path: Path) -> tuple[dict[str, Any], str]:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rooflens.analyzer.arch import find_model, known_models
+from rooflens.analyzer.arch import find_model, known_models, read_json
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.model_records import HardwareSpec
 
 THIS_CPU = "this-cpu"
 
 
-def hardware_named(name: str | None) -> HardwareSpec | None:
-    """The device called ``name``; ``this-cpu`` is measured, which takes seconds. RooflensError for an unknown one."""
-    if name is None or name.strip().lower() != THIS_CPU:
-        return find_hardware(name) if name else None
-    from rooflens.cli.report import progress
-    from rooflens.collector.cpu_roof import measure_cpu
+def is_this_cpu(name: str | None) -> bool:
+    """Whether the name is that of this machine's CPU, which is measured."""
+    return name is not None and name.strip().lower() == THIS_CPU
 
-    return measure_cpu(progress=progress)
+
+def hardware_named(name: str | None) -> HardwareSpec | None:
+    """The device called ``name``; None without a name, and for ``this-cpu``. RooflensError for an unknown one."""
+    return find_hardware(name) if name and not is_this_cpu(name) else None
 
 
 def config_named(name: str | None) -> Mapping[str, Any] | None:
@@ -35,5 +34,5 @@ def config_named(name: str | None) -> Mapping[str, Any] | None:
             shipped: Mapping[str, Any] = row["config"]
             return shipped
     path = Path(name)
-    found: Mapping[str, Any] = json.loads((path / "config.json" if path.is_dir() else path).read_text("utf-8-sig"))
+    found: Mapping[str, Any] = read_json(path / "config.json" if path.is_dir() else path)
     return found

@@ -77,30 +77,11 @@ def _one_thread() -> None:
             os.environ.setdefault(name, "1")
 
 
-def _measured() -> HardwareSpec:
-    """This machine's roof, from a process of its own: with all threads, and its memory is given back."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    from rooflens.cli.named import THIS_CPU, hardware_named
-
-    kept = {name: os.environ.pop(name) for name in BLAS_THREADS if os.environ.get(name) == "1"}
-    try:
-        print("measuring this machine for some seconds", file=sys.stderr, flush=True)
-        ignore = (signal.SIGINT, signal.SIG_IGN)  # it reaches the whole group, and is ours to act on
-        with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, ignore) as pool:
-            hardware = pool.submit(hardware_named, THIS_CPU).result()
-    finally:
-        os.environ.update(kept)
-    if hardware is None:
-        raise RooflensError("this machine could not be measured")
-    return hardware
-
-
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.announce import Announcer, say
     from rooflens.cli.devices import hardware_here
-    from rooflens.cli.named import THIS_CPU, config_named, hardware_named
+    from rooflens.cli.named import config_named, hardware_named, is_this_cpu
+    from rooflens.cli.this_cpu import measured, read_bytes_here
     from rooflens.config import host_and_port, sidecar_settings
 
     flags = {
@@ -121,12 +102,13 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.pipeline.loop import run_loop
     from rooflens.pipeline.watch import Watch
 
+    hardware, model_config = hardware_named(settings.hardware), config_named(settings.model)
     server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts)
     server.start()  # a port in use is said before anything is measured
     try:
-        model_config = config_named(settings.model)
-        measured = (settings.hardware or "").strip().lower() == THIS_CPU
-        hardware = _measured() if measured else hardware_named(settings.hardware)
+        if is_this_cpu(settings.hardware):
+            folders = _folders(args.folders) if settings.rings else ()
+            hardware = measured(read_bytes_here(model_config, folders))
         found = None if hardware is not None else hardware_here(settings.scrape_urls)
         if stop.is_set():
             return 0
@@ -144,6 +126,10 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     return 0
 
 
+def _folders(named: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(Path(folder) for folder in named) or (default_folder(),)
+
+
 def _watch_settings(
     folders: Sequence[str], settings: Any, hardware: HardwareSpec | None, model_config: Any
 ) -> WatchSettings:
@@ -154,7 +140,7 @@ def _watch_settings(
 
     usual, window_s = WindowSettings(), settings.window_s
     return WatchSettings(
-        folders=tuple(Path(folder) for folder in folders) or (default_folder(),),
+        folders=_folders(folders),
         scrape_urls=settings.scrape_urls,
         hardware=hardware,
         model_config=model_config,

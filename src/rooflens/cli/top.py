@@ -136,13 +136,16 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
     if find_spec("numpy") is None:
         raise RooflensError("'top' needs numpy to watch by itself: pip install 'rooflens[sidecar]'")
     from rooflens.cli.devices import hardware_here
-    from rooflens.cli.named import config_named, hardware_named
+    from rooflens.cli.named import config_named, hardware_named, is_this_cpu
+    from rooflens.cli.this_cpu import measured, read_bytes_here
     from rooflens.cli.top_feeds import WatchFeed
     from rooflens.collector.windows import WindowSettings
     from rooflens.pipeline.watch import WatchSettings
 
-    hardware = hardware_named(args.hardware)
-    if hardware is None and (hardware := hardware_here(pages)) is not None:
+    hardware, model_config = hardware_named(args.hardware), config_named(args.model)
+    if is_this_cpu(args.hardware):
+        hardware = measured(read_bytes_here(model_config, folders))
+    elif hardware is None and (hardware := hardware_here(pages)) is not None:
         print(f"hardware  {hardware.id}, the device of this machine; else give --hardware ID", file=sys.stderr)
     short = args.once and bool(pages)
     return WatchFeed(
@@ -150,7 +153,7 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
             folders=folders,
             scrape_urls=pages,
             hardware=hardware,
-            model_config=config_named(args.model),
+            model_config=model_config,
             windows=WindowSettings(window_s=0.0, least_steps=1) if short else WindowSettings(),
             scrape_s=ONCE_SCRAPE_S if short else SCRAPE_S,
             scrape_token=token,
