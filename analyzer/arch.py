@@ -11,6 +11,7 @@ from typing import Any
 
 from rooflens.analyzer.config_fields import NESTED, refuse_unmodelled, required, shown, size
 from rooflens.analyzer.precision import PLAIN, normalise, stated_formats
+from rooflens.analyzer.small_file import small_text
 from rooflens.analyzer.suggest import did_you_mean
 from rooflens.model_records import LayerSpec, ModelArch
 from rooflens.records import RooflensError
@@ -57,10 +58,10 @@ def known_models() -> tuple[Mapping[str, Any], ...]:
 
 def arch_from_file(path: Path, read_quantization: bool = True) -> ModelArch:
     """The model of a config.json; a hf_quant_config.json beside it is read for its formats."""
-    config = _read_json(path)
+    config = read_json(path)
     beside = path.with_name("hf_quant_config.json")
     if isinstance(config, dict) and "quantization_config" not in config and _exists(beside):
-        quantization = _read_json(beside)
+        quantization = read_json(beside)
         stated = quantization.get("quantization") if isinstance(quantization, dict) else None
         config = {**config, "quantization_config": stated}
     try:
@@ -206,9 +207,10 @@ def _activation_format(fields: Mapping[str, Any]) -> str:
     return found
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What the file at ``path`` says; RooflensError in one line if it cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return json.loads(small_text(path))
     except (OSError, ValueError, RecursionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise RooflensError(f"{path}: cannot be read as JSON: {reason}") from error

@@ -11,6 +11,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from rooflens.analyzer.small_file import small_text
 from rooflens.analyzer.suggest import did_you_mean
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -62,7 +63,7 @@ def fastest(spec: HardwareSpec, formats: tuple[str, ...]) -> str | None:
 def _read(file: Traversable | Path, shown: str) -> HardwareSpec:
     """The device in one TOML file; every fault of the file is one line naming it."""
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        data = tomllib.loads(small_text(file) if isinstance(file, Path) else file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RooflensError(f"{shown}: cannot be read as a hardware TOML: {str(error).splitlines()[0]}") from error
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from rooflens.analyzer.arch import arch_from_config, find_model, known_models
 from rooflens.analyzer.config_fields import SIZES
+from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.operators import resident_bytes, works
 from rooflens.analyzer.precision import choose_precision, precision_of
 from rooflens.model_records import LayerSpec, ModelArch
@@ -195,6 +197,24 @@ def test_undecodable_and_missing_files(tmp_path: Path) -> None:
         find_model(str(tmp_path))
     with pytest.raises(RooflensError, match=r"unknown model 'nobody/knows'.*qwen3-8b"):
         find_model("nobody/knows")
+
+
+def test_what_never_ends_or_is_far_too_long_is_not_read(tmp_path: Path) -> None:
+    nobody_writes, huge = tmp_path / "pipe.json", tmp_path / "huge.json"
+    os.mkfifo(nobody_writes)
+    with huge.open("wb") as file:
+        file.truncate(1 << 34)
+    for path, why in (
+        ("/dev/zero", "not a regular file"),
+        (nobody_writes, "not a regular file"),
+        (huge, "longer than"),
+    ):
+        with pytest.raises(RooflensError, match=rf"^[^\n]+: cannot be read as JSON: {why}[^\n]*$"):
+            find_model(str(path))
+    device = tmp_path / "device.toml"
+    device.symlink_to("/dev/zero")
+    with pytest.raises(RooflensError, match=r"cannot be read as a hardware TOML: not a regular file"):
+        find_hardware(str(device))
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats() | st.text(max_size=8)
