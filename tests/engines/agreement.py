@@ -12,7 +12,7 @@ from live_harness import Sidecar
 POLL_S = 2.0  # the API holds 512 steps of an engine: eight seconds of this one
 COLUMNS = (
     "sequence", "kind", "submit_monotonic_s", "output_monotonic_s", "observed_s", "resolution_steps", "requests",
-    "generated_tokens", "context_tokens", "kv_blocks_used", "memory_s",
+    "generated_tokens", "prefill_tokens", "context_tokens", "kv_blocks_used", "memory_s",
 )  # fmt: skip
 Step = Mapping[str, Any]
 

@@ -117,12 +117,16 @@ def _wait_until_up(found: Sidecar) -> None:
 
 @dataclass(frozen=True)
 class Stream:
-    """One client: ``rounds`` completions one after another, lengths in tokens, each prompt unlike any other."""
+    """One client: ``rounds`` completions one after another; lengths in tokens.
+
+    The first ``shared_tokens`` of a prompt are those of every other prompt, the rest is unlike any other.
+    """
 
     prompt_tokens: int
     output_tokens: int
     rounds: int = 1
     pause_s: float = 0.0
+    shared_tokens: int = 0
 
 
 class Load:
@@ -145,7 +149,7 @@ class Load:
             if self._stop.is_set() or (number and self._stop.wait(stream.pause_s)):
                 return
             try:
-                self.usages.append(self._complete(_fresh(stream.prompt_tokens), stream.output_tokens))
+                self.usages.append(self._complete(_prompt(stream), stream.output_tokens))
             except Exception as error:
                 if not self._stop.is_set():
                     self.faults.append(repr(error))
@@ -189,11 +193,11 @@ class Load:
         self.wait(60)
 
 
-def _fresh(tokens: int) -> list[int]:
-    """A prompt that shares no prefix with another one."""
+def _prompt(stream: Stream) -> list[int]:
     Load._ever += 1
     head = [100 + Load._ever % 15000, 100 + Load._ever // 15000]
-    return (head + [7 + (i * 31 + Load._ever) % 90 for i in range(tokens)])[:tokens]
+    own = head + [7 + (i * 31 + Load._ever) % 90 for i in range(stream.prompt_tokens)]
+    return ([5] * stream.shared_tokens + own)[: stream.prompt_tokens]
 
 
 @contextmanager
