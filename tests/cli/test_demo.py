@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ from typing import Any
 import pytest
 
 from rooflens.adapters.embedded.blocks import BlockPool
+from rooflens.adapters.embedded.engine import Settings, recorder_for
 from rooflens.adapters.embedded.scheduler import Request, Scheduler
+from rooflens.adapters.embedded.shape import SMALL
 from rooflens.cli import main
-from rooflens.cli.demo_live import Raised
+from rooflens.cli.demo_live import Raised, Watching
 from rooflens.cli.demo_presets import BLOCK_TOKENS, HEALTHY, LONG_OUTPUT_TOKENS, OUTPUTS, SHORT_PROMPTS
 from rooflens.cli.demo_text import findings_text
 from rooflens.cli.embedded import carry_out
+from rooflens.collector.windows import WindowSettings
 from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
 from rooflens.live_records import EngineView, Snapshot, SourceKind, State, WindowFigures
+from rooflens.model_records import HardwareSpec
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
 QUICK = ("demo", "--small", "--seconds", "3", "--threads", "1", "--json")
@@ -124,7 +129,7 @@ def test_only_what_fired_at_our_engine_is_kept_and_said_once() -> None:
     unknown = Finding(Code.HOST_OVERHEAD, Severity.INFO, Status.CANNOT_TELL, "?", missing=("the hook",))
     raised.export(snapshot_of((first, unknown)))
     assert (said, raised.findings) == ([], {})  # the engine is not known yet
-    raised.instance = "ours"
+    raised.ring = Path("/rings/ours.ring")
     raised.export(snapshot_of((first,), instance="another"))
     assert raised.findings == {}
     raised.export(snapshot_of((first, unknown)))
@@ -136,6 +141,23 @@ def test_only_what_fired_at_our_engine_is_kept_and_said_once() -> None:
     assert raised.over.is_set()
     assert set(raised.cannot_tell) == {Code.HOST_OVERHEAD}
     assert [finding.code for finding in raised.serious] == [Code.KV_PRESSURE]
+
+
+def test_another_demo_beside_it_is_not_watched(tmp_path: Path) -> None:
+    """Their folder is one; each knows its own ring, and that once its engine has made it."""
+    raised, hardware = Raised(print), HardwareSpec("this-cpu", "c", "unknown", 1, 1e9, {}, {})
+    watching = Watching(tmp_path, hardware, WindowSettings(1.0, 1), raised)
+    with ExitStack() as stack:
+        rings = [
+            stack.enter_context(recorder_for(SMALL, Settings(), 128, strict=True, folder=tmp_path)).path for _ in "ab"
+        ]
+        assert watching.watch.turn().engines == ()
+        raised.ring = rings[1]
+        (view,) = watching.watch.turn().engines
+        assert rings[1] is not None
+        assert view.info is not None
+        assert (view.engine, view.info.instance) == ("0", rings[1].stem)
+    watching.watch.close()
 
 
 def test_the_blocks_said_to_be_needed_are_just_enough() -> None:

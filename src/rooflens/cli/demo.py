@@ -91,11 +91,11 @@ def run(args: argparse.Namespace) -> int:
     raised = Raised(say)
 
     def began(outcome: Outcome) -> None:
-        raised.instance = outcome.ring.stem
+        raised.ring = outcome.ring
 
     with served() as server:
         windows = WindowSettings(WINDOW_S, WINDOW_STEPS)
-        with Watching(demo_folder(), hardware, windows, (server, raised)):
+        with Watching(demo_folder(), hardware, windows, raised, (server,)):
             say(f"live API at {server.url}/api/v1/engines while the engine runs")
             tick = _tick if sys.stderr.isatty() and not args.json else _silent
             order = preset.order(args.seconds, args.neighbours, machine)

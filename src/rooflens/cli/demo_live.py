@@ -29,13 +29,13 @@ LAST_TURNS_S = 20.0  # a turn takes milliseconds; this on a machine that hangs
 class Raised:
     """An exporter that keeps, of one engine, what fired at any time and what could not be told while it ran.
 
-    ``instance`` names the engine; nothing is kept until it is known. ``findings`` are by code, each as it was at its
+    ``ring`` is that of the engine; nothing is kept until it is known. ``findings`` are by code, each as it was at its
     last verdict that fired; ``cannot_tell`` likewise, of the codes that never fired. ``over`` is set once the engine
     has ended and all of it was seen.
     """
 
     def __init__(self, say: Say) -> None:
-        self.instance: str | None = None
+        self.ring: Path | None = None
         self.findings: dict[Code, Finding] = {}
         self.over = threading.Event()
         self._cannot_tell: dict[Code, Finding] = {}
@@ -44,7 +44,7 @@ class Raised:
     def export(self, snapshot: Snapshot) -> None:
         """Take what is new of the engine, and say what began to fire."""
         for view in snapshot.engines:
-            if self.instance is not None and view.info is not None and view.info.instance == self.instance:
+            if self.ring is not None and view.info is not None and view.info.instance == self.ring.stem:
                 self._take(view)
 
     def _take(self, view: EngineView) -> None:
@@ -88,22 +88,33 @@ def served() -> Iterator[LiveServer]:
 
 
 class Watching:
-    """A loop in a thread that watches ``folder``; a context, which ends the loop."""
+    """A loop in a thread that watches the engine of ``raised`` in ``folder``, and no other; a context, which ends it.
+
+    ``exporters`` get every snapshot, and ``raised`` too.
+    """
 
     def __init__(
-        self, folder: Path, hardware: HardwareSpec, windows: WindowSettings, exporters: Sequence[Exporter]
+        self,
+        folder: Path,
+        hardware: HardwareSpec,
+        windows: WindowSettings,
+        raised: Raised,
+        exporters: Sequence[Exporter] = (),
     ) -> None:
         from rooflens.pipeline.watch import Watch, WatchSettings
 
-        self._watch: Watch = Watch(WatchSettings((folder,), hardware=hardware, windows=windows, tick_s=TICK_S))
-        self._exporters = exporters
+        settings = WatchSettings(
+            (folder,), hardware=hardware, windows=windows, tick_s=TICK_S, wanted=lambda path: path == raised.ring
+        )
+        self.watch: Watch = Watch(settings)
+        self._exporters = (*exporters, raised)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-sidecar", daemon=True)
 
     def _run(self) -> None:
         from rooflens.pipeline.loop import run_loop
 
-        run_loop(self._watch, self._exporters, self._stop)
+        run_loop(self.watch, self._exporters, self._stop)
 
     def __enter__(self) -> Watching:
         self._thread.start()
@@ -112,4 +123,4 @@ class Watching:
     def __exit__(self, *_fault: Any) -> None:
         self._stop.set()
         self._thread.join(LAST_TURNS_S)
-        self._watch.close()
+        self.watch.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from rooflens.ring_folder import SUFFIX, open_folder
 CLOCK_STEP_S = 5.0  # the wall clock may be set meanwhile
 FACTS_PATIENCE_S = 5.0  # an engine writes its facts right after it made its ring
 Place = tuple[Path, str, int]  # folder, name, inode: another file of the same name is another run
+Wanted = Callable[[Path], bool]
 Stamp = tuple[int, int]  # change time in nanoseconds, size in bytes
 
 
@@ -35,11 +36,13 @@ class Follower:
 
     What was recorded before the sidecar is passed over, so that nothing is counted twice across its restarts: a ring
     that was there is read from its live end, or not at all if its engine was dead already; one that is made later
-    is read from its start. ``failures`` counts rings that could not be opened.
+    is read from its start. Rings that are not ``wanted`` are as if they were not there; the answer may change.
+    ``failures`` counts rings that could not be opened.
     """
 
-    def __init__(self, folders: Sequence[Path], from_start: bool = False) -> None:
+    def __init__(self, folders: Sequence[Path], from_start: bool = False, wanted: Wanted | None = None) -> None:
         self.failures = 0
+        self._wanted = wanted
         self._folders = tuple(folders)
         self._from_start = from_start
         self._started_s, self._started_unix_s = time.monotonic(), time.time()
@@ -113,6 +116,8 @@ class Follower:
             with os.scandir(descriptor) as entries:
                 for entry in entries:
                     if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
+                        continue
+                    if self._wanted is not None and not self._wanted(folder / entry.name):
                         continue
                     place = (folder, entry.name, entry.inode())
                     here.add(place)

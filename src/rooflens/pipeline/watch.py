@@ -17,7 +17,7 @@ from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, So
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
-from rooflens.pipeline.follow import Follower
+from rooflens.pipeline.follow import Follower, Wanted
 from rooflens.pipeline.gauges import gauges
 from rooflens.pipeline.labels import Key, Labels, model_name
 from rooflens.pipeline.page_runs import Once, Told, read_pages
@@ -39,7 +39,7 @@ class WatchSettings:
     every ``scrape_s`` seconds with ``scrape_token``, which is shown nowhere. ``hardware`` is what every engine runs on,
     ``model_config`` the config of a model whose engine does not state it. ``discover`` finds local pages where there
     is neither a page nor a live ring; it is called in a thread of its own. ``from_start`` also counts what rings held
-    before.
+    before; ``wanted`` says of a ring's path whether it is to be read (default: all).
     """
 
     folders: Sequence[Path] = ()
@@ -52,6 +52,7 @@ class WatchSettings:
     scrape_token: str | None = field(default=None, repr=False)
     use_rings: bool = True
     from_start: bool = False
+    wanted: Wanted | None = None
     discover: Discover | None = None
 
 
@@ -62,8 +63,9 @@ class Watch:
         """RooflensError in one line for an address that is none."""
         self.settings = settings
         self._started_unix_s = time.time()
-        self._follower = Follower(settings.folders if settings.use_rings else (), settings.from_start)
-        self._devices = Devices(settings.folders if settings.use_rings else ())
+        folders = settings.folders if settings.use_rings else ()
+        self._follower = Follower(folders, settings.from_start, settings.wanted)
+        self._devices = Devices(folders)
         self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover, settings.scrape_token)
         self._labels, self._totals = Labels(), Totals()
         self._engines: dict[str, WatchedEngine] = {}
@@ -232,7 +234,7 @@ class Watch:
     def _samples(self, views: Sequence[EngineView], sources: Sequence[SourceHealth]) -> list[Sample]:
         keys = [(view.model_name, view.engine) for view in views]
         found = self._totals.samples(keys)
-        found += [sample for view in views for sample in gauges(view)]
+        found += [sample for view in views for sample in gauges(view, time.time())]
         failures = dict(self._failures)
         failures[SourceKind.RING] += self._follower.failures
         failures[SourceKind.METRICS] += self._pages.failures
