@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("counter", "gauge", "histogram", "info", "created", "process")
+# More than an engine can mean. Counted ever since it began: thirty million a second for a year, and a float still
+# counts them one by one. Requests at one moment: each holds a connection. A pool's share: counted twice over.
+MOST_COUNTED = 1e15
+MOST_BY_UNIT: Mapping[str, float] = {"requests": 1e7, "ratio": 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,15 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Every spelling of every name with its meanings; ``counters`` are the keys that may only rise."""
+    """Every spelling of every name with its meanings; ``counters`` are the keys that may only rise.
+
+    ``most`` is, by key, the largest value that can be meant.
+    """
 
     engine: str
     meanings: Mapping[str, tuple[Meaning, ...]]
     counters: frozenset[str]
+    most: Mapping[str, float]
 
 
 @cache
@@ -52,7 +60,8 @@ def names_of(engine: str) -> Names:
 def names_from(data: Mapping[str, Any]) -> Names:
     """The table in ``data``: quantity -> kind, names, where, add_over."""
     meanings: dict[str, tuple[Meaning, ...]] = {}
-    counters = set()
+    counters: set[str] = set()
+    most: dict[str, float] = {}
     for quantity, entry in data.items():
         if not isinstance(entry, Mapping):
             continue
@@ -66,9 +75,10 @@ def names_from(data: Mapping[str, Any]) -> Names:
                 )
                 if kind in ("counter", "histogram"):
                     counters.add(meaning.key)
+                most[meaning.key] = MOST_COUNTED if kind != "gauge" else MOST_BY_UNIT.get(entry["unit"], MOST_COUNTED)
                 for spelling in {series, series.replace(":", "_")}:
                     meanings[spelling] = (*meanings.get(spelling, ()), meaning)
-    return Names(str(data["engine"]), meanings, frozenset(counters))
+    return Names(str(data["engine"]), meanings, frozenset(counters), most)
 
 
 def _series(name: str, kind: str) -> tuple[tuple[str, str], ...]:

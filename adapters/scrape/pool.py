@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rooflens.adapters.scrape.readings import Reading
+from rooflens.adapters.scrape.readings import LONGEST_NUMBER, Reading
 
 # One block is set aside by the engine (the null block) and never given out.
 SET_ASIDE_BLOCKS = 1
 # The used ratio is exact but for the null block, which the V0 engine counts.
 KV_ROUNDING_BLOCKS = 1.0
-LONGEST_NUMBER = 18
 HITS = ("prefix_hit_tokens", "prefix_hit_blocks")  # ever since the engine began
 # The engine's own size of the pool in tokens against its blocks: equal for layers of one kind, off by a factor else.
 UNIFORM_RATIO = 0.01

@@ -14,9 +14,13 @@ from rooflens.adapters.scrape.text import Sample, Samples
 MODEL, ENGINE, PID = "model_name", "engine", "pid"
 # An engine that does not number itself is the first one.
 FIRST_ENGINE = "0"
+LONGEST_NUMBER = 18  # digits of a whole number in a label; Python reads longer ones slowly
 # A page with more engines than this is an aggregator's, not a server's.
 MOST_ENGINES = 256
 MOST_COMPLAINTS = 20
+# Facts of the pool beyond these are no engine's: a block of one token takes a kilobyte or so, and memory ends before
+# a terabyte of them; the largest block in use has 4,096 tokens.
+MOST_IN_CONFIG: Mapping[str, float] = {"num_gpu_blocks": 1e9, "block_size": 1 << 20, "kv_cache_size_tokens": 1e12}
 
 Key = tuple[str, str]
 
@@ -141,10 +145,25 @@ def _reading(
         value = cell.value()
         if value is not None and value < 0 and name not in names.counters:
             complaints[f"{name} is negative: {value:g}"] = None
+        elif value is not None and value > names.most[name]:
+            complaints[f"{name} is {value:g}, more than an engine can mean: it is not taken"] = None
         elif value is not None:
             values[name] = value
     model_name, engine = key
     config = next(
         (c for c in configs if c.get(ENGINE, engine) == engine and c.get(MODEL, model_name) == model_name), {}
     )
+    config = _believable(config, complaints)
     return Reading(printable(model_name), printable(engine), unix_s, monotonic_s, values, config, names.counters)
+
+
+def _believable(config: Mapping[str, str], complaints: dict[str, None]) -> Mapping[str, str]:
+    """The facts without those that cannot be, which are complained about."""
+    beyond = [
+        name
+        for name, most in MOST_IN_CONFIG.items()
+        if (told := config.get(name, "")).isdecimal() and (len(told) > LONGEST_NUMBER or int(told) > most)
+    ]
+    for name in beyond:
+        complaints[f"{name} is {printable(config[name])[:32]}, more than an engine can mean: it is not taken"] = None
+    return {name: told for name, told in config.items() if name not in beyond} if beyond else config

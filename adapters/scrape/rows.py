@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# Beyond it a float is no count any more, and further up no whole number of a table: such a value is not known.
+MOST_WHOLE = 2.0**53
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One interval: ``columns`` by the names of STEP_COLUMNS, without those that are not known."""
@@ -42,7 +46,7 @@ def row_of(change: Change, sequence: int) -> Row | None:
         **_gauges(change, held),
         **_contexts(change, steps.count, rows, held),
     }
-    known = {name: value for name, value in columns.items() if value is not None}
+    known = {name: value for name, value in columns.items() if value is not None and abs(value) < MOST_WHOLE}
     return Row(known, _derived(change, steps, rows, busy, held))
 
 

@@ -55,7 +55,7 @@ def registered(release: dict[str, list[str]]) -> str:
             for choice in choices.split():
                 value += 1
                 one = metric.labels(*(["m", choice] if len(names) == 2 else ["m"]))
-                getattr(one, {"gauge": "set", "counter": "inc", "histogram": "observe"}[kind])(value)
+                getattr(one, {"gauge": "set", "counter": "inc", "histogram": "observe"}[kind])(value / 1000)
     return generate_latest(registry).decode()
 
 
