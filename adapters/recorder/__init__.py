@@ -136,7 +136,7 @@ class Recorder:
             else:
                 self._commit(ring, step, rows, ended_ns)
         except Exception as error:
-            self._fail("a step", error)
+            self._fail("a step", error, step.submit_ns)
 
     def _commit(self, ring: RingWriter, step: Step, rows: Rows, ended_ns: int) -> None:
         facts = step.facts
@@ -202,12 +202,14 @@ class Recorder:
         """After a fork: the ring belongs to the parent."""
         self._ring = None
 
-    def _fail(self, where: str, error: Exception) -> None:
+    def _fail(self, where: str, error: Exception, submit_ns: int | None = None) -> None:
         self.failures += 1
         self._encoder.forget()
         self._warn(f"rooflens could not record {where} and goes on: {error}")
         try:
             if self._ring is not None:
+                if submit_ns is not None:
+                    self._ring.unstamp(submit_ns)  # else the step would look like one that hangs
                 self._ring.count_failure()
         except Exception:  # a ring that cannot even count is of no use any more
             self._ring = None

@@ -82,10 +82,13 @@ def failed(capture: Capture, where: str) -> None:
     capture.failures += 1
     try:
         capture.lose_track()
+        capture.ring.unstamp()  # what is not going to be told would look like a step that hangs
         capture.ring.count_failure()
         if capture.failures == 1:
             log.warning("rooflens failed in %s and goes on", where, exc_info=True)
-        if capture.failures >= MOST_FAILURES:
+        if capture.failures < MOST_FAILURES:
+            capture.ring.event("hook_failed")  # what the last step said of the queue holds no more
+        else:
             switch_off(capture)
             capture.ring.event("hook_off", {"failures": capture.failures})
             log.warning("rooflens failed %d times and switched itself off", capture.failures)

@@ -38,6 +38,7 @@ def write_full(capture: Capture, step: Pending, result: Any, outputs: Any, start
         _verify(capture, step, result, stream)
         if step.tainted:  # its corrections are told to the steps in flight; itself it may have seen too much
             capture.streams.forget()
+            capture.ring.unstamp(step.submit_ns)
             return
     if _query_tokens(stream) != step.output.total_num_scheduled_tokens:
         prefill = _every_row(stream, step)

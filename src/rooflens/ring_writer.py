@@ -148,6 +148,13 @@ class RingWriter:
         words[word + 1] = submit_ns
         words[word + 2] = tokens << 32 | requests
 
+    def unstamp(self, submit_ns: int | None = None) -> None:
+        """Take back the stamp of a step that is never going to be committed; without ``submit_ns`` all stamps."""
+        words = self._words
+        for word in range(STAMP_WORD, STAMP_WORD + STAMPS * STAMP_WORDS, STAMP_WORDS):
+            if submit_ns is None or words[word + 1] == submit_ns:
+                words[word] = 0  # an ordinal that no step has
+
     def event(self, name: str, detail: Mapping[str, Any] | None = None) -> None:
         """Commit an event frame; ``detail`` must be JSON-ready and hold counts only."""
         text = json.dumps({"event": name, **(detail or {})}, separators=(",", ":")).encode()

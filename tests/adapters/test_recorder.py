@@ -12,6 +12,7 @@ import pytest
 
 from rooflens.adapters.recorder import Recorder
 from rooflens.collector.ring_source import RingSource
+from rooflens.pipeline.recording import read_ring
 from rooflens.records import RooflensError, StepKind
 
 
@@ -146,6 +147,20 @@ def test_a_bad_result_never_reaches_the_loop(folder: Path) -> None:
     with recorder.step(contexts=[8]):
         pass
     assert read(recorder)[0]["context_tokens"] == [8]
+
+
+def test_a_step_that_cannot_be_recorded_does_not_stay_in_flight(folder: Path) -> None:
+    recorder = record(folder)
+    with recorder.step(contexts=[7]) as other:
+        with recorder.step(contexts=[7, 8]) as step:
+            step.generated_tokens = -1
+        assert recorder.path is not None
+        file = RingSource(recorder.path).file
+        assert [stamp.requests for stamp in file.in_flight()] == [1], "that of the other step"
+        other.generated_tokens = -1
+    assert recorder.failures == 2
+    assert file.in_flight() == []
+    assert read_ring(recorder.path).in_flight is None
 
 
 def test_the_engines_own_exception_passes_and_is_an_event(folder: Path) -> None:

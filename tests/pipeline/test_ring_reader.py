@@ -57,6 +57,9 @@ def test_an_engine_with_nothing_to_do_does_not_stand_still(engine: MadeEngine) -
     engine.event("requests_ended")
     assert progress(engine).still_s == 0.0, "they hung up"
     engine.steps(1, running=2)
+    engine.event("hook_failed")
+    assert progress(engine).still_s == 0.0, "what became of them is not known"
+    engine.steps(1, running=2)
     assert (progress(engine).still_s or 0) > 0
 
 

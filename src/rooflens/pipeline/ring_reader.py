@@ -23,6 +23,7 @@ FALLS_ASLEEP, WAKES_UP = ("sleep", "pause_scheduler"), ("wake_up", "resume_sched
 # may count before, and would look as if they stood still when they have nothing to do.
 COUNT_WHAT_IS_LEFT = ("vllm",)
 ALL_ENDED = "requests_ended"  # told when requests ended after the last step, and none runs any more
+LOST_TRACK = {"hook_failed", "hook_off"}  # told when steps were not: what they left is not known
 
 
 class RingReader:
@@ -125,7 +126,8 @@ class RingReader:
             queues = (name for name in ("running", "waiting") if bool(batch.steps.where(name)[-1]))
             self._left = any(int(batch.steps[name][-1]) > 0 for name in queues)
             self._last_sequence = int(batch.steps["sequence"][-1])
-        if any(event.name == ALL_ENDED and event.sequence > self._last_sequence for event in batch.events):
+        since = {event.name for event in batch.events if event.sequence > self._last_sequence}
+        if since & {ALL_ENDED, *LOST_TRACK}:
             self._left = False
         self._moved_s = max([self._moved_s, *(event.monotonic_s for event in batch.events)])
 
