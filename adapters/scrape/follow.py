@@ -13,6 +13,7 @@ from rooflens.adapters.scrape.lives import Life
 from rooflens.adapters.scrape.pool import pool_of, positive
 from rooflens.adapters.scrape.readings import Reading
 from rooflens.adapters.scrape.rows import Row, row_of, table_of
+from rooflens.adapters.scrape.standing import has_requests, load_of, mean_step_s, steps_made
 from rooflens.live_records import Progress, State
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo
@@ -54,8 +55,9 @@ class Follower:
         self._lost = self._sequence = 0
         self._past: list[Batch] = []
         self._since_fall = FALLS_APART
-        self._moved_s = self._busy_s = 0.0
+        self._moved_s = self._busy_s = self._worked_s = 0.0
         self._still_s: float | None = None
+        self._idle_s: float | None = None
         self._begun: float | None = None
         self._info: EngineInfo | None = None
 
@@ -90,6 +92,8 @@ class Follower:
         self._base = reading
         self._begun = reading.get("begun")
         self._still_s, self._moved_s, self._busy_s = None, reading.monotonic_s, reading.monotonic_s
+        self._worked_s = reading.monotonic_s
+        self._idle_s = None if reading.get("running") is None else 0.0
         self._info = self._info_of(reading, started_unix_s)
 
     def _judge_fall(self, before: Reading, reading: Reading, fallen: list[str], started_unix_s: float | None) -> None:
@@ -114,9 +118,7 @@ class Follower:
         change = Change(base, reading, exact_steps=started_unix_s is not None or self._begun is not None)
         row = row_of(change, self._sequence + 1)
         if row is None:
-            # The V0 engine counts a step of no token whenever it writes its log.
-            counted = any(change.of(key) for key in reading.counters if key != "iteration_tokens_count")
-            if not counted and not base.get("running"):
+            if not _counted(base, reading) and not base.get("running"):
                 self._base = reading
             return
         self._base = reading
@@ -126,24 +128,35 @@ class Follower:
             self._lost += round(self._rows.popleft().columns["resolution_steps"])
 
     def _note_stillness(self, before: Reading, reading: Reading) -> None:
-        """How long requests have been there while neither a counter nor the KV pool moved."""
+        """How long requests have been there while neither a counter nor the KV pool moved, or none has been there."""
         now_s = reading.monotonic_s
         watched = (*reading.counters, "kv_used")
         if any(before.get(key) != reading.get(key) for key in watched):
             self._moved_s = now_s
-        if not _has_requests(before):
+        if not has_requests(before):
             self._busy_s = now_s
+        if has_requests(before) or has_requests(reading) or _counted(before, reading):
+            self._worked_s = now_s
         if reading.get("running") is None:
-            self._still_s = None
+            self._still_s = self._idle_s = None
             return
-        self._still_s = now_s - max(self._moved_s, self._busy_s) if _has_requests(reading) else 0.0
+        self._still_s = now_s - max(self._moved_s, self._busy_s) if has_requests(reading) else 0.0
+        self._idle_s = now_s - self._worked_s
 
     def drain(self) -> list[Batch]:
         """What came since the last call: a batch for each run that a restart ended, then one of the present run."""
         past, self._past = self._past, []
         if self._last is None or self._info is None:
             return past
-        progress = Progress(State.LIVE, still_s=self._still_s, asleep=self._last.get("awake") == 0)
+        progress = Progress(
+            State.LIVE,
+            still_s=self._still_s,
+            asleep=self._last.get("awake") == 0,
+            idle_s=self._idle_s,
+            load=load_of(self._last),
+            steps_made=steps_made(self._last),
+            mean_step_s=mean_step_s(self._last),
+        )
         return [*past, self._batch(progress)]
 
     def ended(self) -> list[Batch]:
@@ -200,5 +213,7 @@ def _fell(before: Reading, after: Reading, key: str) -> bool:
     return first is not None and last is not None and last < first
 
 
-def _has_requests(reading: Reading) -> bool:
-    return bool((reading.get("running") or 0) > 0 or (reading.get("waiting") or 0) > 0)
+def _counted(before: Reading, after: Reading) -> bool:
+    """Whether anything was counted; the V0 engine counts a step of no token whenever it writes its log."""
+    keys = (key for key in after.counters if key != "iteration_tokens_count")
+    return any(before.get(key) != after.get(key) for key in keys if None not in (before.get(key), after.get(key)))

@@ -8,12 +8,14 @@ from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, f
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.sums import filled, steps_of
-from rooflens.findings import Code, Evidence, Finding
+from rooflens.findings import Code, Evidence, Finding, Price
 from rooflens.live_records import Progress, State
 
 CODE = Code.ENGINE_STALLED
 LEAST_OPEN_S = 3.0  # below it nobody's hand is faster, and a garbage collection or a swapped page passes by itself
 LEAST_STILL_S = 10.0  # a metrics page is read every few seconds: two reads without a token may be one slow prompt
+# No step was seen, only that it made some before: how long its longest take, as for a long prompt, is not known.
+LEAST_STILL_UNSEEN_S = 30.0
 TIMES_EXPECTED = 4.0  # the longest recent step varies by less than this from one to the next
 CANNOT_SEE = "whether the engine moves: the hook, or a metrics page that answers"
 
@@ -23,9 +25,11 @@ def engine_stalled(case: Case) -> Finding:
 
     Fires when the open step is older than 3 s and older than 4 times what it should take: the longest recent step,
     longer in proportion where it has more tokens than any of them (a large prefill is no stall). Without the hook,
-    when requests run or wait and nothing has been counted for 10 s, and for 4 times the longest recent step. An
-    engine that sleeps or has ended is not stalled, and of one that has made fewer than 20 steps it cannot be told:
-    the first steps compile. The price is the engine's time since then: all of it is lost. Judged every second.
+    when requests run or wait and nothing has been counted for 10 s, and for 4 times the longest recent step; for 30 s
+    where it stood already at the first look, so that only its counters tell that it made steps before, which is less
+    sure. An engine that sleeps or has ended is not stalled, and of one that has made fewer than 20 steps in all it
+    cannot be told: the first steps compile. The price is the engine's time since then, as far as it was watched: all
+    of it is lost. Judged every second.
     """
     progress = case.progress
     if progress is None or progress.state in (State.UNREACHABLE, State.STANDBY):
@@ -42,7 +46,7 @@ def engine_stalled(case: Case) -> Finding:
     if stood_s is None:
         return cleared(case, CODE, "the engine moves")
     if steps < LEAST_STEPS:
-        return cannot_tell(case, CODE, f"at least {LEAST_STEPS} steps of this engine (it made {steps})")
+        return _unseen(case, progress, steps)
     evidence = (
         Evidence("stands_still", stood_s, "s"),
         Evidence("expected", expected_s, "s"),
@@ -57,14 +61,33 @@ def engine_stalled(case: Case) -> Finding:
         evidence,
         _remedy(case),
         confidence=0.95 if progress.open_age_s is not None else 0.8,
-        price=priced(
-            stood_s - expected_s,
-            stood_s - TIMES_EXPECTED * expected_s,
-            stood_s,
-            stood_s,
-            "time since the last step should have ended; it grows until the engine moves again",
-        ),
+        price=_price(stood_s, expected_s),
     )
+
+
+def _unseen(case: Case, progress: Progress, steps: int) -> Finding:
+    """Of an engine that stands still, and of which too few steps were seen: whether it made any before."""
+    made, stood_s = max(progress.steps_made or 0, steps), progress.still_s or 0.0
+    if made < LEAST_STEPS:
+        return cannot_tell(case, CODE, f"at least {LEAST_STEPS} steps of this engine (it made {made})")
+    mean_s = progress.mean_step_s or 0.0
+    limit_s = max(LEAST_STILL_UNSEEN_S, TIMES_EXPECTED * mean_s)
+    if stood_s <= limit_s:
+        text = f"whether it moves: it has stood still for {stood_s:.0f} s since the first look, {limit_s:.0f} s decide"
+        return cannot_tell(case, CODE, text)
+    evidence = (
+        Evidence("stands_still", stood_s, "s"),
+        Evidence("expected", mean_s, "s"),
+        Evidence("steps_made_before", made),
+    )
+    text = f"requests are there and nothing has been counted for {stood_s:.0f} s, since the first look"
+    text += f"; {made:,} steps were made before it"
+    return firing(case, CODE, text, evidence, _remedy(case), confidence=0.6, price=_price(stood_s, mean_s))
+
+
+def _price(stood_s: float, expected_s: float) -> Price:
+    words = "time since the last step should have ended; it grows until the engine moves again"
+    return priced(stood_s - expected_s, stood_s - TIMES_EXPECTED * expected_s, stood_s, stood_s, words)
 
 
 def _stood(progress: Progress, limit_s: float, still_limit_s: float) -> tuple[float | None, str]:

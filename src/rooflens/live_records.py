@@ -54,13 +54,30 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What an engine holds at one moment, later than any step that was read; counts, None for not known.
+
+    ``waiting`` is for capacity, as in a step.
+    """
+
+    monotonic_s: float
+    running: float | None = None
+    waiting: float | None = None
+    deferred: float | None = None
+    kv_blocks_used: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Whether an engine moves, at one moment; ages in seconds.
 
     ``open_age_s``, ``open_tokens`` and ``open_requests`` describe the oldest step that was handed to the executor
     and has not come back; None where none is open, or the source cannot see it. ``still_s`` is how long requests
     have been running or waiting while nothing was counted: None where the source cannot tell, 0 where it moves.
-    ``asleep`` is whether the engine was put to sleep or paused and has not woken.
+    ``idle_s`` is how long the engine has had no request at all, as far as it was watched: 0 where it has one, None
+    where the source cannot tell. ``asleep`` is whether the engine was put to sleep or paused and has not woken.
+    ``load`` is what it holds now, None where only its steps tell. ``steps_made`` and ``mean_step_s`` are of its whole
+    life, what nobody watched included: None where the source does not count it.
     """
 
     state: State
@@ -69,6 +86,10 @@ class Progress:
     open_requests: int | None = None
     still_s: float | None = None
     asleep: bool = False
+    idle_s: float | None = None
+    load: Load | None = None
+    steps_made: int | None = None
+    mean_step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

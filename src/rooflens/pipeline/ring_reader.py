@@ -10,8 +10,9 @@ import numpy as np
 
 from rooflens.collector.ring_source import RingSource
 from rooflens.collector.tables import concatenated, empty_table
-from rooflens.live_records import Progress, SourceHealth, SourceKind, State
+from rooflens.live_records import Load, Progress, SourceHealth, SourceKind, State
 from rooflens.pipeline.recording import open_step
+from rooflens.pipeline.time_parts import leaves_nothing
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, RooflensError, StepKind, StepTable
 
@@ -43,6 +44,7 @@ class RingReader:
         self._asleep = False
         self._moved_s = 0.0
         self._left = False
+        self._nothing = self._all_ended = False
         self._last_sequence = 0
         self._read_unix_s: float | None = None
         self._read_s: float | None = None
@@ -96,13 +98,25 @@ class RingReader:
         progress = Progress(self.state, asleep=self._asleep)
         if opened is not None:
             age_s = max(0.0, now_s - opened.submit_monotonic_s)
-            progress = replace(progress, open_age_s=age_s, open_tokens=opened.tokens, open_requests=opened.requests)
-        elif self.info is not None and self.info.engine in COUNT_WHAT_IS_LEFT:
-            progress = replace(progress, still_s=max(0.0, now_s - self._moved_s) if self._left else 0.0)
+            progress = replace(
+                progress, open_age_s=age_s, open_tokens=opened.tokens, open_requests=opened.requests, idle_s=0.0
+            )
+        else:
+            progress = self._at_rest(progress, now_s)
         if len(batch.steps) or batch.events:
             self._read_unix_s = time.time()
         self._read_s = time.perf_counter() - started_s
         return replace(batch, progress=progress)
+
+    def _at_rest(self, progress: Progress, now_s: float) -> Progress:
+        """With what is known of an engine that has no step open."""
+        rests_s = max(0.0, now_s - self._moved_s)
+        if self.info is not None and self.info.engine in COUNT_WHAT_IS_LEFT:
+            progress = replace(progress, still_s=rests_s if self._left else 0.0, idle_s=0.0 if self._left else None)
+        if self._nothing:
+            progress = replace(progress, idle_s=rests_s)
+        # The last step still had those that have ended since; what is left of the pool then is not told.
+        return replace(progress, load=Load(now_s, running=0.0, waiting=0.0)) if self._all_ended else progress
 
     def _follow(self, batch: Batch) -> None:
         """Remember what the last step and the last event say of the engine's state."""
@@ -126,7 +140,10 @@ class RingReader:
             queues = (name for name in ("running", "waiting") if bool(batch.steps.where(name)[-1]))
             self._left = any(int(batch.steps[name][-1]) > 0 for name in queues)
             self._last_sequence = int(batch.steps["sequence"][-1])
+            self._nothing, self._all_ended = bool(leaves_nothing(batch.steps)[-1]), False
         since = {event.name for event in batch.events if event.sequence > self._last_sequence}
+        if ALL_ENDED in since:
+            self._nothing = self._all_ended = True
         if since & {ALL_ENDED, *LOST_TRACK}:
             self._left = False
         self._moved_s = max([self._moved_s, *(event.monotonic_s for event in batch.events)])

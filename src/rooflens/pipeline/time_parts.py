@@ -21,7 +21,7 @@ class TimeParts:
     def __init__(self, from_monotonic_s: float, before: StepTable) -> None:
         """``before`` are the steps before that moment: the last one says whether requests were there."""
         self.until_s = from_monotonic_s
-        self._empty = _leaves_nothing(before)[-1].item() if len(before) else True
+        self._empty = leaves_nothing(before)[-1].item() if len(before) else True
 
     def add(self, steps: StepTable, analysis: StepAnalysis | None) -> dict[str, float]:
         """Seconds by part of the time up to the last of these steps' output; ``analysis`` is theirs row by row."""
@@ -34,7 +34,7 @@ class TimeParts:
         begun = np.where(several, np.clip(_submits(steps, previous), previous, output), previous)
         unseen, elapsed = begun - previous, output - begun
         self.until_s = float(output[-1])
-        empty = _leaves_nothing(steps)
+        empty = leaves_nothing(steps)
         idle = np.concatenate(([self._empty], empty[:-1]))
         idle = np.where(several, empty, idle)
         self._empty = bool(empty[-1])
@@ -80,7 +80,7 @@ def _submits(steps: StepTable, otherwise: Column) -> Column:
     return np.where(steps.where("submit_monotonic_s"), steps["submit_monotonic_s"], otherwise)
 
 
-def _leaves_nothing(steps: StepTable) -> NDArray[np.bool_]:
+def leaves_nothing(steps: StepTable) -> NDArray[np.bool_]:
     """After which steps no request was left, as far as the engine tells its whole queue."""
     nothing = np.ones(len(steps), dtype=bool)
     for name in QUEUES:

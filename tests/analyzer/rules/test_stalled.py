@@ -81,3 +81,21 @@ def test_the_last_steps_count_where_they_are_given() -> None:
     stalled = replace(case(steps(observed_s=5.0)), progress=Progress(State.LIVE, open_age_s=10.0))
     assert RULES[Code.ENGINE_STALLED](stalled).status is Status.CLEARED
     assert RULES[Code.ENGINE_STALLED](replace(stalled, recent=steps())).status is Status.FIRING
+
+
+@pytest.mark.parametrize(("still_s", "made", "status"), [
+    (29.0, 2308, Status.CANNOT_TELL), (31.0, 2308, Status.FIRING), (31.0, 19, Status.CANNOT_TELL),
+    (31.0, None, Status.CANNOT_TELL), (9.0, 2308, Status.CLEARED),
+])  # fmt: skip
+def test_steps_that_nobody_saw_count_after_thirty_seconds(still_s: float, made: int | None, status: Status) -> None:
+    stands = Progress(State.LIVE, still_s=still_s, steps_made=made, mean_step_s=0.05)
+    found = RULES[Code.ENGINE_STALLED](Case(progress=stands))
+    assert found.status is status
+    if status is Status.FIRING:
+        seen = judge(merged(steps(), 20), still_s=still_s)
+        assert found.confidence is not None
+        assert seen.confidence is not None
+        assert found.confidence < seen.confidence
+        assert "2,308 steps" in found.summary
+    slow = replace(stands, mean_step_s=10.0)
+    assert RULES[Code.ENGINE_STALLED](Case(progress=slow)).status is not Status.FIRING
