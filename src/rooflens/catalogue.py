@@ -165,7 +165,7 @@ FINDINGS_RAISED = _engine(
 
 ENGINE_UP = _engine(
     "engine_up", G, "", "1 while the engine lives and its source is read, else 0.",
-    "Alert on `rooflens_engine_up == 0`.",
+    "Alert on `rooflens_engine_up == 0`: all other gauges of that engine but its facts are absent then.",
 )  # fmt: skip
 ENGINE_INFO = _engine(
     "engine_info", I, "", "Facts of the engine as labels.",
@@ -173,15 +173,16 @@ ENGINE_INFO = _engine(
     "engine_kind", "engine_version", "source", "hardware", values={"source": SOURCES},
 )  # fmt: skip
 RUNNING = _engine(
-    "requests_running", G, "", "Requests in the batch at the last step.",
+    "requests_running", G, "", "Requests in the batch now, or at the last step where only steps tell.",
     "Beside the engine's cap it says whether batching is held down.",
 )  # fmt: skip
 WAITING = _engine(
-    "requests_waiting", G, "", "Requests that wait for capacity at the last step.",
+    "requests_waiting", G, "", "Requests that wait for capacity now, or at the last step where only steps tell.",
     "`min_over_time(rooflens_requests_waiting[10m]) > 0`: look at the findings.",
 )  # fmt: skip
 DEFERRED = _engine(
-    "requests_deferred", G, "", "Requests that wait for something else than capacity at the last step.",
+    "requests_deferred", G, "",
+    "Requests that wait for something else than capacity now, or at the last step where only steps tell.",
     "Remote KV, a grammar, more input: not a lack of capacity.",
 )  # fmt: skip
 KV_USED = _engine(
@@ -190,23 +191,23 @@ KV_USED = _engine(
 )  # fmt: skip
 BATCH = _engine(
     "batch_requests", G, "", "Mean sequences a step over the last window.",
-    "For a glance; over any window use rooflens_step_requests_total.",
+    "For a glance, absent once it is old; over any window use rooflens_step_requests_total.",
 )  # fmt: skip
 CONTEXT = _engine(
     "context_tokens", G, "", "Mean context of a sequence over the last window.",
-    "For a glance; over any window use rooflens_step_context_tokens_total.",
+    "For a glance, absent once it is old; over any window use rooflens_step_context_tokens_total.",
 )  # fmt: skip
 MBU = _engine(
     "mbu_ratio", G, "ratio", "Memory bandwidth utilisation of the steps of the last window.",
-    "For a glance; over any window use rooflens_memory_floor_seconds_total.",
+    "For a glance, absent once it is old; over any window use rooflens_memory_floor_seconds_total.",
 )  # fmt: skip
 MFU = _engine(
     "mfu_ratio", G, "ratio", "Model flops utilisation of the steps of the last window.",
-    "For a glance; over any window use rooflens_model_flops_total.",
+    "For a glance, absent once it is old; over any window use rooflens_model_flops_total.",
 )  # fmt: skip
 FLOOR_FACTOR = _engine(
     "observed_over_floor_ratio", G, "ratio", "Observed time over the floor in the last window.",
-    "Below 1 cannot be: see the finding measurement_invalid.",
+    "For a glance, absent once it is old. Below 1 cannot be: see the finding measurement_invalid.",
 )  # fmt: skip
 BANDWIDTH = _engine(
     "hardware_bandwidth_bytes_per_second", G, "bytes_per_second",

@@ -102,8 +102,8 @@ class WatchedEngine:
         if self.source is SourceKind.RING and progress.open_age_s is None:
             # Short of now: a step that began this very moment may not have left its stamp yet.
             self._totals.rest_until(now_monotonic_s - STAMP_S, sure=False)
-        elif self.source is SourceKind.METRICS and not len(batch.steps) and progress.still_s == 0:
-            self._totals.rest_until(now_monotonic_s, sure=True)
+        elif self.source is SourceKind.METRICS and progress.idle_s and progress.load is not None:
+            self._totals.rest_until(progress.load.monotonic_s, sure=True)
 
     def end(self, state: State, now_monotonic_s: float) -> None:
         """The engine is gone: what is open is closed, and nothing fires any more."""

@@ -14,10 +14,14 @@ from rooflens.findings import FINDINGS, Status
 from rooflens.live_records import EngineView, Sample, State
 
 NOT_KNOWN = "unknown"  # a label cannot be left out
+# The figures of a window say nothing of an engine that has made no steps for as long as several reads of a page are
+# apart, and are old in any case after twice the longest that a window lasts while steps are made.
+QUIET_S = 30.0
+OLD_S = 120.0
 
 
-def gauges(view: EngineView) -> Iterator[Sample]:
-    """Every gauge of one engine; one that is not known, or would tell of a dead engine's past, is left out."""
+def gauges(view: EngineView, now_unix_s: float) -> Iterator[Sample]:
+    """Every gauge of one engine; one that is not known, or would tell of the past as if it were now, is left out."""
     key = (view.model_name, view.engine)
     up = view.state is State.LIVE
     yield Sample(metrics.ENGINE_UP, key, float(up))
@@ -29,6 +33,8 @@ def gauges(view: EngineView) -> Iterator[Sample]:
         hardware.id if hardware else NOT_KNOWN,
     )
     yield Sample(metrics.ENGINE_INFO, (*key, *facts), 1.0)
+    if not up:
+        return
     yield from _findings(view, key)
     if hardware is not None:
         devices = info.tensor_parallel if info else 1
@@ -36,8 +42,8 @@ def gauges(view: EngineView) -> Iterator[Sample]:
         yield Sample(metrics.BANDWIDTH, (*key, hardware.origin), bandwidth)
         for number_format, rate in hardware.peak_flops_per_s.items():
             yield Sample(metrics.PEAK_FLOPS, (*key, number_format, hardware.origin), rate * devices)
-    if up:
-        yield from (Sample(metric, key, value) for metric, value in _now(view) if value is not None)
+    held = (*_now(view), *_lately(view, now_unix_s))
+    yield from (Sample(metric, key, value) for metric, value in held if value is not None)
 
 
 def _findings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
@@ -51,17 +57,28 @@ def _findings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
 
 
 def _now(view: EngineView) -> Iterator[tuple[Metric, float | None]]:
-    for metric, column in (
-        (metrics.RUNNING, "running"),
-        (metrics.WAITING, "waiting"),
-        (metrics.DEFERRED, "deferred"),
-    ):
-        yield metric, _last(view, column)
-    used, blocks = _last(view, "kv_blocks_used"), view.info.kv_blocks if view.info else None
+    """What the engine holds: as its source says it of now, else as it was at the last step."""
+    load = view.progress.load if view.progress else None
+
+    def held(name: str) -> float | None:
+        return _last(view, name) if load is None else getattr(load, name)
+
+    yield metrics.RUNNING, held("running")
+    yield metrics.WAITING, held("waiting")
+    yield metrics.DEFERRED, held("deferred")
+    used, blocks = held("kv_blocks_used"), view.info.kv_blocks if view.info else None
     yield metrics.KV_USED, used / blocks if used is not None and blocks else None
+
+
+def _lately(view: EngineView, now_unix_s: float) -> Iterator[tuple[Metric, float | None]]:
+    """What the last window says, while it tells of now: nobody may be alerted by the ratios of an hour ago."""
     if not view.windows:
         return
-    window = view.windows[-1]
+    window, progress = view.windows[-1], view.progress
+    rests = (progress.idle_s, progress.still_s, progress.open_age_s) if progress else ()
+    old_s = max(OLD_S, 2 * window.span_s)
+    if max((rest or 0.0 for rest in rests), default=0.0) > QUIET_S or now_unix_s - window.end_unix_s > old_s:
+        return
     yield metrics.BATCH, window.batch_mean
     yield metrics.CONTEXT, window.context_tokens_mean
     yield metrics.MBU, window.mbu
