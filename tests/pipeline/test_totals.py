@@ -22,7 +22,7 @@ from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.time_parts import TimeParts
 from rooflens.pipeline.totals import EngineTotals, Totals
 from rooflens.protocols import Batch
-from rooflens.records import EngineInfo, RingEvent, StepKind, StepTable
+from rooflens.records import COLUMN_KINDS, EngineInfo, RingEvent, StepKind, StepTable
 
 START_S = 1000.0
 KEY = ("llama", "0")
@@ -213,3 +213,60 @@ def test_the_one_dead_for_the_longest_makes_room() -> None:
     totals.of(("d", "0"), 3.0)
     keys = [(name, "0") for name in "abcd"]
     assert {sample.labels[0] for sample in totals.samples(keys)} == {"a", "c", "d"}
+
+
+WHOLE = st.sampled_from([-(2**63), -5, -1, 0, 1, 7, 2**32 - 1, 2**62, 2**63 - 1])
+REAL = st.sampled_from([float("nan"), float("inf"), float("-inf"), -1e308, -1.0, 0.0, 1e-3, 2.0, 1e308])
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> StepTable:
+    """A table of any column with anything in it, some of it not known."""
+    rows = draw(st.integers(1, 4))
+    names = {*draw(st.sets(st.sampled_from(sorted(COLUMN_KINDS)))), "output_monotonic_s", "submit_monotonic_s"}
+    columns, known = {}, {}
+    for name in sorted(names):
+        whole = COLUMN_KINDS[name] == "i"
+        values = draw(st.lists(WHOLE if whole else REAL, min_size=rows, max_size=rows))
+        columns[name] = np.array(values, dtype=np.int64 if whole else np.float64)
+        known[name] = np.array(draw(st.lists(st.booleans(), min_size=rows, max_size=rows)))
+    return StepTable(columns, known)
+
+
+def rising(totals: EngineTotals) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {}
+    for sample in totals.samples():
+        if isinstance(sample.value, HistogramValue):
+            found[(sample.metric.name, *sample.labels, "sum")] = sample.value.total
+            found |= {(sample.metric.name, *sample.labels, str(i)): n for i, n in enumerate(sample.value.counts)}
+        else:
+            found[(sample.metric.name, *sample.labels)] = sample.value
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(hostile(), min_size=1, max_size=4), st.sampled_from(list(SourceKind)))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, for numbers that are none
+def test_a_counter_never_falls(tables: list[StepTable], source: SourceKind) -> None:
+    totals = EngineTotals(KEY, 50.0)
+    totals.begin_run(source, START_S, empty_table(), 50.0)
+    before = rising(totals)
+    for number, steps in enumerate(tables):
+        totals.add(Batch(None, steps), None, 60.0 + number)
+        after = rising(totals)
+        assert {key: value for key, value in before.items() if not after[key] >= value} == {}
+        assert [key for key, value in after.items() if not np.isfinite(value)] == []
+        before = after
+
+
+def test_what_cannot_be_counted_is_left_out_and_said() -> None:
+    steps = table([(0.0, 0.1, 1, True, 1)] * 3)
+    columns = {**steps.columns, "generated_tokens": np.array([2, -50, 3]), "hook_s": np.array([1.0, np.nan, 2.0])}
+    totals = totals_of(Batch(None, StepTable(columns, steps.known)))
+    assert read(totals, metrics.TOKENS, "generated") == 5
+    assert read(totals, metrics.HOOK) == 3.0
+    assert totals.problem is not None
+    assert totals.problem.startswith("2 values that no counter can rise by were left out of ")
+    assert metrics.TOKENS.name in totals.problem
+    totals.begin_run(SourceKind.RING, START_S, empty_table(), 70.0)
+    assert totals.problem is None, "of this run"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from rooflens import catalogue as metrics
 from rooflens.analyzer.rules import RULES
-from rooflens.analyzer.sums import known_sum, steps_of
+from rooflens.analyzer.sums import steps_of
 from rooflens.catalogue import Metric
 from rooflens.findings import Finding, Status
-from rooflens.live_records import HistogramValue, Sample, SourceKind
+from rooflens.live_records import Sample, SourceKind
 from rooflens.model_records import StepAnalysis
+from rooflens.pipeline.counters import Histogram, Sum
 from rooflens.pipeline.labels import Key
 from rooflens.pipeline.time_parts import TimeParts
 from rooflens.protocols import Batch
@@ -38,30 +38,6 @@ SUMMED: tuple[tuple[Metric, str], ...] = (
     (metrics.FINISHED, "finished_requests"),
 )
 KINDS = frozenset(int(kind) for kind in StepKind)
-BOUNDS = np.array(metrics.STEP_BUCKETS_S)
-
-
-@dataclass(slots=True)
-class _Sum:
-    metric: Metric
-    labels: tuple[str, ...]
-    created_unix_s: float
-    value: float = 0.0
-
-    def sample(self) -> Sample:
-        return Sample(self.metric, self.labels, self.value, self.created_unix_s)
-
-
-@dataclass(slots=True)
-class _Histogram:
-    metric: Metric
-    labels: tuple[str, ...]
-    created_unix_s: float
-    total: float = 0.0
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-
-    def sample(self) -> Sample:
-        return Sample(self.metric, self.labels, HistogramValue(tuple(self.counts), self.total), self.created_unix_s)
 
 
 class EngineTotals:
@@ -71,8 +47,8 @@ class EngineTotals:
         self.key, self.created_unix_s = key, now_unix_s
         self._source: SourceKind | None = None
         self.live = True
-        self._sums: dict[tuple[str, ...], _Sum] = {}
-        self._histograms: dict[str, _Histogram] = {}
+        self._sums: dict[tuple[str, ...], Sum] = {}
+        self._histograms: dict[str, Histogram] = {}
         self._times: TimeParts | None = None
         self._lost_s = 0.0  # of the stall seen last, up to the moment it was seen
         self._lost_until_s = 0.0  # monotonic; up to there stalls are counted
@@ -100,9 +76,21 @@ class EngineTotals:
             self._add(metrics.RESTARTS, 1)
         if source is SourceKind.RING:
             self._sum(metrics.HOOK, created_unix_s=now_unix_s)
+        for entry in self._entries():
+            entry.refused = 0
         self._source, self.live = source, True
         self._times = TimeParts(from_monotonic_s, before)
         self._lost_until_s = max(self._lost_until_s, from_monotonic_s)
+
+    @property
+    def problem(self) -> str | None:
+        """What could not be counted of this run, in one line; None where nothing was wrong."""
+        found = [entry for entry in self._entries() if entry.refused]
+        if not found:
+            return None
+        names = ", ".join(dict.fromkeys(entry.metric.name for entry in found))
+        count = sum(entry.refused for entry in found)
+        return f"{count} values that no counter can rise by were left out of {names}: look at measurement_invalid"
 
     def add(self, batch: Batch, analysis: StepAnalysis | None, now_unix_s: float) -> None:
         """Count what one read brought; ``analysis`` has one row for each of its steps, or is None."""
@@ -119,11 +107,12 @@ class EngineTotals:
             return
         self._count_kinds(batch.steps, now_unix_s)
         for metric, column in SUMMED:
-            self._add(metric, known_sum(batch.steps, column) or 0.0)
+            self._add_column(metric, batch.steps, column)
         for kind, columns in TOKEN_COLUMNS.items():
-            self._add(metrics.TOKENS, sum(known_sum(batch.steps, column) or 0.0 for column in columns), kind)
+            for column in columns:
+                self._add_column(metrics.TOKENS, batch.steps, column, kind)
         if self._source is SourceKind.RING:
-            self._add(metrics.HOOK, known_sum(batch.steps, "hook_s") or 0.0)
+            self._add_column(metrics.HOOK, batch.steps, "hook_s")
         if analysis is not None:
             self._add_bounds(analysis, now_unix_s)
 
@@ -163,27 +152,35 @@ class EngineTotals:
 
     def samples(self) -> Iterator[Sample]:
         """Every series as it stands."""
-        yield from (entry.sample() for entry in self._sums.values())
-        yield from (entry.sample() for entry in self._histograms.values())
+        yield from (entry.sample() for entry in self._entries())
 
-    def _sum(self, metric: Metric, *labels: str, created_unix_s: float | None = None) -> _Sum:
+    def _entries(self) -> Iterator[Sum | Histogram]:
+        yield from self._sums.values()
+        yield from self._histograms.values()
+
+    def _sum(self, metric: Metric, *labels: str, created_unix_s: float | None = None) -> Sum:
         place = (metric.name, *labels)
         found = self._sums.get(place)
         if found is None:
-            found = _Sum(metric, (*self.key, *labels), created_unix_s or self.created_unix_s)
+            found = Sum(metric, (*self.key, *labels), created_unix_s or self.created_unix_s)
             self._sums[place] = found
         return found
 
     def _add(self, metric: Metric, value: float, *labels: str) -> None:
-        self._sum(metric, *labels).value += float(value)
+        self._sum(metric, *labels).grow(float(value))
+
+    def _add_column(self, metric: Metric, steps: StepTable, column: str, *labels: str) -> None:
+        rows = steps.where(column)
+        if rows.any():
+            self._sum(metric, *labels).grow_by_all(steps[column][rows])
 
     def _add_times(self, parts: Mapping[str, float]) -> None:
         for part, seconds in parts.items():
             self._add(metrics.TIME, max(0.0, seconds), part)
 
-    def _kind(self, kind: str, created_unix_s: float) -> tuple[_Sum, _Histogram]:
+    def _kind(self, kind: str, created_unix_s: float) -> tuple[Sum, Histogram]:
         if kind not in self._histograms:
-            self._histograms[kind] = _Histogram(metrics.STEP_SECONDS, (*self.key, kind), created_unix_s)
+            self._histograms[kind] = Histogram(metrics.STEP_SECONDS, (*self.key, kind), created_unix_s)
         return self._sum(metrics.STEPS, kind, created_unix_s=created_unix_s), self._histograms[kind]
 
     def _count_kinds(self, steps: StepTable, now_unix_s: float) -> None:
@@ -195,16 +192,10 @@ class EngineTotals:
                 continue
             rows = kinds == number
             count, histogram = self._kind(StepKind(number).name.lower(), now_unix_s)
-            count.value += float(stand_for[rows].sum())
+            count.grow_by_all(stand_for[rows])
             rows = rows & timed
-            if not rows.any():
-                continue
-            # A row of several steps counts as so many of its mean: their sum is right, their spread is not known.
-            seconds, weights = np.maximum(steps["observed_s"][rows], 0.0), stand_for[rows]
-            histogram.total += float(seconds.sum())
-            places = np.searchsorted(BOUNDS, seconds / weights, side="left")
-            found = np.bincount(places, weights, minlength=len(BOUNDS) + 1).round().astype(np.int64)
-            histogram.counts = (found + histogram.counts).tolist()
+            if rows.any():
+                histogram.take(steps["observed_s"][rows], stand_for[rows])
 
     def _add_bounds(self, analysis: StepAnalysis, now_unix_s: float) -> None:
         modelled, compared = analysis.modelled, analysis.compared
@@ -218,7 +209,7 @@ class EngineTotals:
             (metrics.MEMORY_FLOOR, (), analysis.memory_s, compared),
         )
         for metric, labels, column, rows in sums:
-            self._sum(metric, *labels, created_unix_s=now_unix_s).value += float(column[rows].sum())
+            self._sum(metric, *labels, created_unix_s=now_unix_s).grow_by_all(column[rows])
 
 
 class Totals:
