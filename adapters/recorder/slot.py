@@ -66,9 +66,20 @@ def kind_of(rows: Rows) -> StepKind:
     return StepKind.VERIFY if rows.drafts else StepKind.DECODE
 
 
+def _check_drafts(drafted: int, rejected: int, facts: Mapping[str, Any]) -> None:
+    """ValueError where more drafts are accounted for than there are; a grammar's are among the rejected."""
+    invalid, unjudged = facts.get("invalid_draft_tokens", 0), facts.get("unjudged_draft_tokens", 0)
+    if invalid > rejected or unjudged > drafted - rejected:
+        raise ValueError(
+            f"of {drafted} drafts {rejected} are rejected, of those {invalid} ruled out by a grammar, and {unjudged} "
+            "of the others not judged: more than there are"
+        )
+
+
 def cold_of(rows: Rows, facts: Mapping[str, Any], generated_tokens: int | None, frame: tuple[int, int, int]) -> bytes:
     """The packed cold half of the slot; ``frame`` is (frame, base, sections)."""
     drafted, rejected = sum(rows.drafts), sum(rows.rejected)
+    _check_drafts(drafted, rejected, facts)
     if generated_tokens is None:
         generated_tokens = len(rows.contexts) - len(rows.prefill) + drafted - rejected
     if not 0 <= index(generated_tokens) <= MOST_GENERATED:

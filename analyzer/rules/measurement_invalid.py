@@ -22,7 +22,8 @@ SPAN_RATIO = 1.1  # as above, for times that were derived from a histogram
 NO_STEPS = "a window with steps"
 COUNTS = (
     "requests", "query_tokens", "prefill_tokens", "sampled_rows", "generated_tokens", "context_tokens",
-    "recomputed_tokens", "running", "waiting", "kv_blocks_used", "preempted",
+    "drafted_tokens", "accepted_tokens", "rejected_tokens", "recomputed_tokens", "running", "waiting",
+    "kv_blocks_used", "preempted",
 )  # fmt: skip
 
 

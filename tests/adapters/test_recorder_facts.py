@@ -47,3 +47,22 @@ def test_durations_that_are_not_told_are_not_known(folder: Path) -> None:
     for name in ("schedule_s", "update_s"):
         assert table.where(name).tolist() == [False, True]
     assert table["schedule_s"][1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("facts", "kept"),
+    [
+        ({"invalid_draft_tokens": 2}, 1),
+        ({"invalid_draft_tokens": 3}, 0),
+        ({"unjudged_draft_tokens": 4}, 1),
+        ({"unjudged_draft_tokens": 5}, 0),
+    ],
+)
+def test_more_drafts_than_there_are_is_no_step(folder: Path, facts: dict[str, int], kept: int) -> None:
+    """Six drafts, two of them rejected: of these two a grammar may have ruled out, the other four may be unjudged."""
+    recorder = Recorder("test", folder=folder, strict=True)
+    with recorder.step(contexts=[1, 1], drafts=[3, 3], **facts) as step:
+        step.rejected = [1, 1]
+    recorder.close()
+    assert recorder.path is not None
+    assert (len(read_ring(recorder.path).steps), recorder.failures) == (kept, 1 - kept)

@@ -118,7 +118,9 @@ class WatchedEngine:
     @property
     def problems(self) -> tuple[str, ...]:
         """What hinders the sidecar itself at this engine, one line each."""
-        return tuple(f"{'/'.join(self.key)}: {problem}" for problem in self._rule_problems.values())
+        uncounted = self._totals.problem
+        problems = (*self._rule_problems.values(), *((uncounted,) if uncounted else ()))
+        return tuple(f"{'/'.join(self.key)}: {problem}" for problem in problems)
 
     def view(self) -> EngineView:
         """The engine as views see it."""

@@ -90,7 +90,7 @@ class EngineTotals:
             return None
         names = ", ".join(dict.fromkeys(entry.metric.name for entry in found))
         count = sum(entry.refused for entry in found)
-        return f"{count} values that no counter can rise by were left out of {names}: look at measurement_invalid"
+        return f"values that no counter can rise by were left out of {names} ({count} so far): see measurement_invalid"
 
     def add(self, batch: Batch, analysis: StepAnalysis | None, now_unix_s: float) -> None:
         """Count what one read brought; ``analysis`` has one row for each of its steps, or is None."""

@@ -54,7 +54,14 @@ def test_a_hundredth_of_the_steps_lost(lost: int, fires: bool) -> None:
 
 
 def test_counts_that_cannot_be() -> None:
-    for change in ({"generated_tokens": 99}, {"prefill_tokens": 99}, {"running": -1}, {"kv_blocks_used": 21_100}):
+    for change in (
+        {"generated_tokens": 99},
+        {"prefill_tokens": 99},
+        {"running": -1},
+        {"kv_blocks_used": 21_100},
+        {"drafted_tokens": -1},
+        {"accepted_tokens": -1},
+    ):
         table = steps()
         found = judge(StepTable({**table.columns, **{n: np.full(100, v) for n, v in change.items()}}))
         assert found.status is Status.FIRING, change
