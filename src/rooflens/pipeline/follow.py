@@ -19,6 +19,7 @@ from rooflens.ring_folder import SUFFIX, open_folder
 CLOCK_STEP_S = 5.0  # the wall clock may be set meanwhile
 FACTS_PATIENCE_S = 5.0  # an engine writes its facts right after it made its ring
 Place = tuple[Path, str, int]  # folder, name, inode: another file of the same name is another run
+Run = tuple[int, int, int]  # device, inode, and when it was made: one ring, whatever folders and names lead to it
 Wanted = Callable[[Path], bool]
 Stamp = tuple[int, int]  # change time in nanoseconds, size in bytes
 
@@ -46,10 +47,11 @@ class Follower:
         self._folders = tuple(folders)
         self._from_start = from_start
         self._started_s, self._started_unix_s = time.monotonic(), time.time()
-        self._open: dict[Place, RingReader] = {}
-        self._done: set[Place] = set()  # dead before we came, or read to the end
+        self._runs: dict[Place, Run] = {}  # every name of the rings below
+        self._open: dict[Run, RingReader] = {}
+        self._done: set[Run] = set()  # dead before we came, or read to the end
+        self._read: set[Run] = set()  # counted as far as they could be read; never again from the start
         self._bad: dict[Place, _Bad] = {}
-        self._read: set[Place] = set()  # counted as far as they could be read; never again from the start
         self._unfit: dict[Path, str] = {}
 
     @property
@@ -59,21 +61,25 @@ class Follower:
 
     def readers(self) -> list[RingReader]:
         """Look for new rings; all that are to be read now, the oldest first."""
-        for folder in self._folders:
-            self._look_into(folder)
+        here = {place for folder in self._folders for place in self._look_into(folder)}
+        self._runs = {place: run for place, run in self._runs.items() if place in here}
+        named = {*self._runs.values(), *self._open}
+        self._done &= named
+        self._read &= named
         return sorted(self._open.values(), key=lambda ring: (ring.created_unix_s, ring.run))
 
     def drop(self, ring: RingReader) -> None:
         """The engine is gone and its ring was read to the end, or as far as it can be read."""
-        for place in [place for place, known in self._open.items() if known is ring]:
-            del self._open[place]
+        for run in [run for run, known in self._open.items() if known is ring]:
+            del self._open[run]
             ring.close()
             if ring.problem is None:
-                self._done.add(place)
+                self._done.add(run)
                 continue
-            with contextlib.suppress(OSError):
-                status = os.lstat(ring.path)
-                self._bad[place] = _Bad((status.st_ctime_ns, status.st_size), ring.problem)
+            for place in [place for place, its in self._runs.items() if its == run]:
+                with contextlib.suppress(OSError):
+                    status = os.lstat(place[0] / place[1])
+                    self._bad[place] = _Bad((status.st_ctime_ns, status.st_size), ring.problem)
 
     def health(self) -> list[SourceHealth]:
         """How the open rings and the unreadable ones are doing."""
@@ -89,17 +95,16 @@ class Follower:
             ring.close()
         self._open.clear()
 
-    def _look_into(self, folder: Path) -> None:
+    def _look_into(self, folder: Path) -> set[Place]:
         here, unknown = self._listed(folder)
         for place in [place for place in self._bad if place[0] == folder and place not in here]:
             del self._bad[place]
-        gone = {place for place in self._done | self._read if place[0] == folder and place not in here}
-        self._done -= gone
-        self._read -= gone - set(self._open)
         for place, stamp in unknown.items():
             known = self._bad.get(place)
             if known is None or known.stamp != stamp:
                 self._try(place, stamp)
+        # What is in a folder that is unfit for now is not known: nothing of it is forgotten, nor counted anew.
+        return here if folder not in self._unfit else here | {place for place in self._runs if place[0] == folder}
 
     def _listed(self, folder: Path) -> tuple[set[Place], dict[Place, Stamp]]:
         """Every ring of the folder, and the stamps of those that are not open and not done with."""
@@ -121,7 +126,8 @@ class Follower:
                         continue
                     place = (folder, entry.name, entry.inode())
                     here.add(place)
-                    if place not in self._open and place not in self._done:
+                    run = self._runs.get(place)
+                    if run not in self._open and run not in self._done:
                         with contextlib.suppress(FileNotFoundError):
                             status = entry.stat(follow_symlinks=False)
                             unknown[place] = (status.st_ctime_ns, status.st_size)
@@ -136,18 +142,21 @@ class Follower:
         path = folder / name
         self._bad.pop(place, None)
         try:
-            header, live, told = _looked_at(path)
+            run, header, live, told = _looked_at(path)
+            self._runs[place] = run
+            if run in self._open or run in self._done:
+                return  # under another name or in another folder
             created_s, created_unix_s = header.created_monotonic_ns / 1e9, header.created_unix_ns / 1e9
             if live and not told and time.monotonic() - created_s < FACTS_PATIENCE_S:
                 return  # it is being made: the next turn knows more
-            # Both clocks: the monotonic one began anew if the ring is from before a boot.
-            after_us = created_s >= self._started_s and created_unix_s >= self._started_unix_s - CLOCK_STEP_S
-            made_later = (self._from_start or after_us) and place not in self._read
+            # Of the dead both clocks: the monotonic one began anew if the ring is from before a boot.
+            after_us = created_unix_s >= self._started_unix_s - CLOCK_STEP_S or live
+            made_later = (self._from_start or (after_us and created_s >= self._started_s)) and run not in self._read
             if not live and not made_later:
-                self._done.add(place)
+                self._done.add(run)
                 return
-            self._read.add(place)
-            self._open[place] = RingReader(path, f"{path}#{inode}", from_start=made_later)
+            self._read.add(run)
+            self._open[run] = RingReader(path, f"{path}#{inode}", from_start=made_later)
         except Exception as error:
             if not os.path.lexists(path):
                 return
@@ -155,13 +164,15 @@ class Follower:
             self._bad[place] = _Bad(stamp, said(error, path))
 
 
-def _looked_at(path: Path) -> tuple[RingHeader, bool, bool]:
-    """The ring's header, whether its writer lives, and whether the engine's facts are there.
+def _looked_at(path: Path) -> tuple[Run, RingHeader, bool, bool]:
+    """Which ring it is, its header, whether its writer lives, and whether the engine's facts are there.
 
     RooflensError if it is no ring that can be read.
     """
     file = RingFile(path)
     try:
-        return file.header, file.live(), file.facts() is not None
+        status = os.lstat(path)
+        run = (status.st_dev, status.st_ino, file.header.created_unix_ns)
+        return run, file.header, file.live(), file.facts() is not None
     finally:
         file.close()
