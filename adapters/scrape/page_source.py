@@ -33,7 +33,8 @@ class MetricsPage:
     """The engines of one /metrics page.
 
     ``state`` is LIVE while the page answers and UNREACHABLE otherwise; ``problem`` is one line with the next step,
-    None while all is well; ``failures`` counts the fetches that failed. ``name`` has no credentials. Raises
+    None while all is well; ``failures`` counts the fetches that failed. ``name`` has no credentials. Ages are told by
+    ``taken_monotonic_s``, when the last page came: ``last_read_unix_s`` jumps with the wall clock. Raises
     RooflensError for a url that cannot be fetched, or a token that cannot be sent.
     """
 
@@ -65,6 +66,7 @@ class MetricsPage:
         self.problem: str | None = "not read yet"
         self.failures = 0
         self.last_read_unix_s: float | None = None
+        self.taken_monotonic_s: float | None = None
         self.read_s: float | None = None
 
     def start(self) -> None:
@@ -137,6 +139,7 @@ class MetricsPage:
                 follower.complain(reading.complaints)
             for key in [key for key in self._followers if key not in reading.engines]:
                 self._gone += self._followers.pop(key).ended()
+        self.taken_monotonic_s = monotonic_s
         self.state, self.problem = State.LIVE, self._nothing_said(reading)
 
     def _nothing_said(self, reading: PageReading) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+import pytest
 from pipeline.made_pages import AWAY, URL, Site, engines, page_states, value
 
 from rooflens import catalogue as metrics
@@ -87,3 +89,33 @@ def test_an_engine_that_one_page_no_longer_names_lives_on_at_the_other(watch: Ca
     assert value(it.turn(), metrics.ENGINE_UP, "llama", "0") == 0
     site.tell(20)
     assert value(it.turn(), metrics.ENGINE_UP, "llama", "0") == 1
+
+
+def test_a_wall_clock_that_is_set_back_ends_no_engine(
+    watch: Callable[..., Watch], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = watch(scrape_urls=(URL,))
+    site.tell(0)
+    it.turn()
+    site.tell(0, model="other")
+    assert value(it.turn(), metrics.ENGINE_UP, "llama", "0") == 0
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 3600.0)
+    for steps in (100, 200):
+        site.tell(steps)
+        snapshot = it.turn()
+    assert engines(snapshot)[0] == ("llama", "0", SourceKind.METRICS, State.LIVE)
+    assert value(snapshot, metrics.STEPS, *DECODE) == 100
+
+
+def test_the_dead_go_out_of_sight_by_no_wall_clock(
+    watch: Callable[..., Watch], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = watch(scrape_urls=(URL,))
+    site.tell(0)
+    it.turn()
+    site.tell(0, model="other")
+    it.turn()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600.0)
+    assert ("llama", "0", SourceKind.METRICS, State.ENDED) in engines(it.turn())

@@ -44,7 +44,7 @@ class Once:
 
     def __init__(self) -> None:
         self.doubles: dict[str, str] = {}
-        self._ended: dict[str, float] = {}  # when the first of its pages said so, Unix seconds
+        self._ended: dict[str, float] = {}  # when the first of its pages said so, monotonic seconds
 
     def of(self, told: Sequence[Told], holders: Mapping[str, str]) -> list[Told]:
         """What to count; ``holders`` are the addresses where runs were counted so far, kept while they answer.
@@ -54,15 +54,15 @@ class Once:
         by_run: dict[str, list[Told]] = {}
         for each in told:
             by_run.setdefault(each.run, []).append(each)
-        self._ended = {run: unix_s for run, unix_s in self._ended.items() if run in by_run}
+        self._ended = {run: since_s for run, since_s in self._ended.items() if run in by_run}
         chosen = {run: _chosen(its, holders.get(run)) for run, its in by_run.items()}
         kept: list[Told] = []
         self.doubles = {}
         for each in told:
             if each.over:
                 kept += [] if each.run in self._ended else [_end_of(each, holders.get(each.run))]
-                self._ended.setdefault(each.run, time.time())
-            elif (each.page.last_read_unix_s or 0.0) <= self._ended.get(each.run, -1.0):
+                self._ended.setdefault(each.run, time.monotonic())
+            elif (each.page.taken_monotonic_s or 0.0) <= self._ended.get(each.run, -1.0):
                 continue
             elif each.page is chosen[each.run]:
                 self._ended.pop(each.run, None)

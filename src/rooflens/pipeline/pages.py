@@ -34,7 +34,7 @@ class Pages:
         """
         self._period_s, self._discover = period_s, discover
         self._pages: dict[str, MetricsPage] = {}
-        self._found: dict[str, float] = {}  # when, Unix seconds
+        self._found: dict[str, float] = {}  # when, monotonic seconds
         self._answer: tuple[str, ...] = ()
         self._looking: threading.Thread | None = None
         self._looked_s = -DISCOVERY_S
@@ -60,10 +60,10 @@ class Pages:
             if url not in self._pages:
                 try:
                     self._open(url)
-                    self._found[url] = time.time()
+                    self._found[url] = now_s
                 except RooflensError as error:
                     self.problems = (str(error),)
-        self._forget(time.time())
+        self._forget(now_s)
         searching = self._looking is not None and self._looking.is_alive()
         if wanted and self._discover is not None and not searching and now_s - self._looked_s >= DISCOVERY_S:
             self._looked_s = now_s
@@ -107,11 +107,11 @@ class Pages:
         except Exception as error:
             self.problems = (f"looking for engines on the usual ports failed: {error}",)
 
-    def _forget(self, now_unix_s: float) -> None:
+    def _forget(self, now_s: float) -> None:
         for url in list(self._found):
             page = self._pages[url]
-            heard_unix_s = max(page.last_read_unix_s or 0.0, self._found[url])
-            if page.state is State.UNREACHABLE and now_unix_s - heard_unix_s > FORGOTTEN_S:
+            heard_s = max(page.taken_monotonic_s or 0.0, self._found[url])
+            if page.state is State.UNREACHABLE and now_s - heard_s > FORGOTTEN_S:
                 self._gone_failures += page.failures
                 page.close()
                 del self._pages[url]

@@ -71,7 +71,7 @@ class Watch:
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
         self._once = Once()
-        self._gone: dict[Key, tuple[EngineView, float]] = {}
+        self._gone: dict[Key, tuple[EngineView, float]] = {}  # with when it was over, monotonic seconds
         self._standby: frozenset[str] = frozenset()
         self._faults: list[str] = []  # of this turn
         self._told: dict[str, str] = {}  # by other parts of the sidecar
@@ -86,10 +86,10 @@ class Watch:
         self._guarded("device times", self._devices.read)
         self._guarded("rings", self._read_rings)
         self._guarded("pages", self._read_pages)
-        now_unix_s = time.time()
-        self._gone = {key: gone for key, gone in self._gone.items() if now_unix_s - gone[1] < GONE_KEPT_S}
+        now_s = time.monotonic()
+        self._gone = {key: gone for key, gone in self._gone.items() if now_s - gone[1] < GONE_KEPT_S}
         self._spent_s += time.thread_time() - cpu_s
-        self.snapshot = self._published(now_unix_s, time.perf_counter() - started_s)
+        self.snapshot = self._published(time.time(), time.perf_counter() - started_s)
         return self.snapshot
 
     def spent(self, cpu_s: float) -> None:
@@ -208,7 +208,7 @@ class Watch:
         engine.problem = problem
         engine.end(state, time.monotonic())
         if state is not State.STANDBY:
-            self._gone[engine.key] = (engine.view(), time.time())
+            self._gone[engine.key] = (engine.view(), time.monotonic())
 
     def _published(self, now_unix_s: float, loop_s: float) -> Snapshot:
         views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
