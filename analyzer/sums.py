@@ -61,6 +61,22 @@ def time_spent(table: StepTable) -> TimeSpent:
     )
 
 
+def split_intervals(table: StepTable, begun: Column, output: Column) -> tuple[Column, Column, Column]:
+    """Seconds of each row of a metrics page, from one reading to the next: (busy, idle, not known); they add up to it.
+
+    What lies beyond the time of the steps is idle only where nothing ran at either end. Else it may be idle time,
+    pauses between steps, or steps that put out no token, and the page does not say which.
+    """
+    elapsed = np.maximum(output - begun, 0.0)
+    timed = table.where("observed_s")
+    busy = np.minimum(np.where(timed, np.maximum(filled(table, "observed_s"), 0.0), 0.0), elapsed)
+    empty = timed & table.where("running")
+    for name in ("running", "waiting", "deferred"):
+        empty &= filled(table, name) == 0
+    rest = elapsed - busy
+    return busy, np.where(empty, rest, 0.0), np.where(empty, 0.0, rest)
+
+
 def filled(table: StepTable, name: str, default: float = 0.0) -> Column:
     """The column as floats, ``default`` where it is not known or not there."""
     if name not in table.columns:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.analyzer.sums import Column, Mask, known_sum, steps_of, time_spent, total
-from rooflens.live_records import KindFigures, Window, WindowFigures
+from rooflens.analyzer.sums import Column, Mask, known_sum, split_intervals, steps_of, time_spent, total
+from rooflens.live_records import KindFigures, SourceKind, Window, WindowFigures
 from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import StepKind, StepTable
 
@@ -17,23 +17,24 @@ from rooflens.records import StepKind, StepTable
 def window_figures(window: Window) -> WindowFigures:
     """The figures of ``window``; definitions are those of WindowFigures, means are over engine steps.
 
-    Of a row that stands for several steps, counts and times are their sums and gauges their means. Its own time
-    between steps is not known and counted nowhere; its step time is known as a mean only, so that a kind with such
-    a row has a median of means, and neither a 99th percentile nor a maximum.
+    Of a row that stands for several steps, counts and times are their sums and gauges their means. The time between
+    them is not known; their step time is known as a mean only, so that a kind with such a row has a median of means,
+    and neither a 99th percentile nor a maximum.
     """
     table = window.steps
     steps = steps_of(table)
-    single = bool((steps == 1).all())
-    spent = time_spent(table) if single and _has_times(table) else None
+    span_s = max(0.0, window.end_monotonic_s - window.start_monotonic_s)
+    between_s, idle_s, not_recorded_s = _unbusy(window, steps, span_s)
     used = _of_pool(window, table)
     figures = WindowFigures(
         start_unix_s=window.start_unix_s,
         end_unix_s=window.end_unix_s,
         steps=round(float(steps.sum())),
-        span_s=max(0.0, window.end_monotonic_s - window.start_monotonic_s),
+        span_s=span_s,
         busy_s=float(_observed(table).sum()),
-        between_s=spent.between_s if spent else 0.0,
-        idle_s=spent.idle_s if spent else None,
+        between_s=between_s,
+        idle_s=idle_s,
+        not_recorded_s=not_recorded_s,
         kinds=_kinds(table, steps, window.analysis),
         generated_tokens=total(table, "generated_tokens"),
         prefill_tokens=total(table, "prefill_tokens"),
@@ -52,6 +53,22 @@ def window_figures(window: Window) -> WindowFigures:
         context_tokens_mean=_context_mean(table, np.ones(len(table), dtype=bool)),
     )
     return _with_bounds(figures, window.analysis)
+
+
+def _unbusy(window: Window, steps: Column, span_s: float) -> tuple[float | None, float | None, float]:
+    """Seconds (between steps, idle, not known what) of a window; with the busy ones they make up the span of a page."""
+    table = window.steps
+    if not _has_times(table):
+        return None, None, max(0.0, span_s - float(_observed(table).sum()))
+    if window.source is not SourceKind.METRICS and bool((steps == 1).all()):
+        spent = time_spent(table)
+        return spent.between_s, spent.idle_s, spent.unrecorded_s
+    begun, output = table["submit_monotonic_s"], table["output_monotonic_s"]
+    busy, idle, unknown = split_intervals(table, begun, output)
+    outside_s = max(0.0, span_s - float((busy + idle + unknown).sum()))
+    rested_s = min(window.rested_s, outside_s)
+    idle_s = float(idle.sum()) + rested_s if table.where("running").any() else None
+    return None, idle_s, float(unknown.sum()) + outside_s - rested_s
 
 
 def _has_times(table: StepTable) -> bool:

@@ -104,6 +104,7 @@ def metric_row(metric: Metric) -> str:
 def metric_section(metric: Metric) -> str:
     """One metric: what it is, how to read it, and what its labels and buckets can be."""
     parts = [f"## {metric.name}", metric.help, f"*How to read it.* {metric.reading}"]
+    parts += [f"*From a metrics page.* {metric.page}"] if metric.page else []
     closed = [f"- `{label}`: {', '.join(metric.values[label])}" for label in metric.labels if label in metric.values]
     parts += ["\n".join(closed)] if closed else []
     if metric.buckets:

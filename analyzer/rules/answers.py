@@ -68,8 +68,11 @@ def setting(info: EngineInfo | None, value: str, plain: str, vllm: str, sglang: 
 
 
 def active_s(figures: WindowFigures) -> float:
-    """Engine time that a window judges: its steps and what lay between them while requests were there, in seconds."""
-    return figures.busy_s + figures.between_s
+    """Engine time that a window judges: its steps and what lay between them while requests were there, in seconds.
+
+    Of a page the steps alone: it does not tell what lies between them.
+    """
+    return figures.busy_s + (figures.between_s or 0.0)
 
 
 def bounded(price_s: float, judged_s: float) -> float:

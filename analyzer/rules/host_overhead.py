@@ -37,7 +37,7 @@ def host_overhead(case: Case) -> Finding:
     if (few := too_few(case, CODE)) or case.window is None:
         return few or cannot_tell(case, CODE, NO_HOOK)
     window, figures = case.window, case.figures[-1]
-    single = bool((steps_of(window.steps) == 1).all())
+    single = bool((steps_of(window.steps) == 1).all()) and figures.between_s is not None
     if not single or not {"submit_monotonic_s", "output_monotonic_s", "observed_s"} <= window.steps.columns.keys():
         return cannot_tell(case, CODE, NO_HOOK)
     info = case.info
@@ -50,14 +50,14 @@ def host_overhead(case: Case) -> Finding:
 
 def _one_by_one(case: Case, window: Window, figures: WindowFigures) -> Finding:
     """Of an engine whose next step begins after the last output."""
-    judged_s = active_s(figures)
-    ratio = figures.between_s / judged_s if judged_s else 0.0
+    judged_s, between_s = active_s(figures), figures.between_s or 0.0
+    ratio = between_s / judged_s if judged_s else 0.0
     spent = time_spent(window.steps)
     observed = np.maximum(filled(window.steps, "observed_s")[1:], 0.0)[spent.timed[1:]]
     gaps = spent.gap_s[1:][spent.timed[1:]]
     typical = float(np.median(gaps / np.maximum(gaps + observed, 1e-12))) if len(gaps) else 0.0
     evidence = (
-        Evidence("between_steps", figures.between_s, "s"),
+        Evidence("between_steps", between_s, "s"),
         Evidence("between_steps_share", ratio, "1"),
         Evidence("between_steps_share_of_the_median_step", typical, "1"),
         *_host_times(window.steps),
@@ -66,9 +66,9 @@ def _one_by_one(case: Case, window: Window, figures: WindowFigures) -> Finding:
         return cleared(case, CODE, f"{ratio:.0%} of the time lies between steps", *evidence)
     tuned_s = TUNED_RATIO / (1 - TUNED_RATIO) * figures.busy_s
     price = priced(
-        figures.between_s - tuned_s,
-        figures.between_s - 2 * tuned_s,
-        figures.between_s,
+        between_s - tuned_s,
+        between_s - 2 * tuned_s,
+        between_s,
         judged_s,
         f"the time between steps, less the {TUNED_RATIO:.0%} that a tuned engine needs (none to twice that)",
     )

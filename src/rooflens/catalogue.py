@@ -28,7 +28,8 @@ class Metric:
 
     ``unit`` is a base unit that the name ends with, or empty for a count. ``values`` closes the set of a label; a
     label without an entry is one of OPEN_LABELS. ``buckets`` are upper bounds in the unit, ascending.
-    ``reading`` says what to do with it, PromQL first.
+    ``reading`` says what to do with it, PromQL first; ``page`` what it is worth of an engine that is read from its
+    metrics page, empty where it is counted there as well as by the hook.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Metric:
     reading: str
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False, compare=False)
     buckets: tuple[float, ...] = ()
+    page: str = ""
 
     @property
     def family(self) -> str:
@@ -71,10 +73,25 @@ STEP_BUCKETS_S = tuple(float(f"{2.0 ** (half / 2):.4g}") for half in range(-20, 
 
 def _engine(
     name: str, kind: Kind, unit: str, text: str, reading: str, *labels: str,
-    values: Mapping[str, tuple[str, ...]] | None = None, buckets: tuple[float, ...] = (),
+    values: Mapping[str, tuple[str, ...]] | None = None, buckets: tuple[float, ...] = (), page: str = "",
 ) -> Metric:  # fmt: skip
     """A metric of one engine: model_name and engine come first."""
-    return Metric(PREFIX + name, kind, unit, text, (*ENGINE_LABELS, *labels), reading, values or {}, buckets)
+    return Metric(PREFIX + name, kind, unit, text, (*ENGINE_LABELS, *labels), reading, values or {}, buckets, page)
+
+
+# What the figures of a metrics page are worth.
+KIND_OF_INTERVALS = (
+    "Their sum is counted; a whole interval between two readings counts as mixed where a prompt was computed in it."
+)
+BY_INTERVALS = "Estimated, from means over the interval between two readings and from contexts by KV use at its ends."
+BY_KV_USE = (
+    "Estimated from KV use at the ends of each interval: what came and went in between is missing, which with short "
+    "requests may be half of it; a shared prefix counts once."
+)
+TIME_OF_PAGES = (
+    "Estimated: the time of the steps is their number times the mean time between tokens. What is left of an interval "
+    "is idle where nothing ran at both ends, else not_recorded; between_steps is absent."
+)
 
 
 C, G, H, I = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.INFO  # noqa: E741
@@ -82,18 +99,21 @@ C, G, H, I = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.INFO  # noqa: E741
 STEPS = _engine(
     "steps_total", C, "", "Engine steps.",
     "Steps a second: `sum without (kind) (rate(rooflens_steps_total[5m]))`.", "kind", values={"kind": STEP_KINDS},
+    page=KIND_OF_INTERVALS,
 )  # fmt: skip
 STEP_SECONDS = _engine(
     "step_duration_seconds", H, "seconds", "Busy time of a step: from submit, or the output before it, to its output.",
     '`histogram_quantile(0.99, rate(rooflens_step_duration_seconds_bucket{kind="decode"}[5m]))`: with one token a step '
     "this is the time per output token, the time between steps left out.", "kind",
     values={"kind": STEP_KINDS}, buckets=STEP_BUCKETS_S,
+    page="Absent: it tells the mean of many steps, of which no quantile follows.",
 )  # fmt: skip
 TIME = _engine(
     "time_seconds_total", C, "seconds", "Watched time by where it went; the parts add up to it.",
     "Share of a part: `rate(rooflens_time_seconds_total[5m]) / ignoring (part) group_left sum without (part) "
     "(rate(rooflens_time_seconds_total[5m]))`. memory, compute and link are the floor by what set it, beyond_floor is "
     "what those steps took above it, not_modelled are steps without a floor.", "part", values={"part": TIME_PARTS},
+    page=TIME_OF_PAGES,
 )  # fmt: skip
 TOKENS = _engine(
     "tokens_total", C, "", "Tokens, by what became of them.",
@@ -105,24 +125,29 @@ BYTES = _engine(
     "model_bytes_total", C, "bytes", "Bytes that the model had to move in the steps with a floor.",
     "MBU of any window, idle time included: `sum without (kind) (rate(rooflens_model_bytes_total[5m])) / "
     "ignoring (origin) rooflens_hardware_bandwidth_bytes_per_second`.", "kind", values={"kind": BYTE_KINDS},
+    page=BY_INTERVALS,
 )  # fmt: skip
 FLOPS = _engine(
     "model_flops_total", C, "", "Floating-point operations that the model had to do in the steps with a floor.",
     "MFU of any window, idle time included: `rate(rooflens_model_flops_total[5m]) / ignoring (format, origin) "
     'rooflens_hardware_flops_per_second{format="bf16"}`, with the format that the model computes in.',
+    page=BY_INTERVALS,
 )  # fmt: skip
 COMPARED = _engine(
     "compared_seconds_total", C, "seconds", "Observed time of the steps with a floor.",
     "Factor above the floor: `rate(rooflens_compared_seconds_total[5m]) / rate(rooflens_floor_seconds_total[5m])`.",
+    page=BY_INTERVALS,
 )  # fmt: skip
 FLOOR = _engine(
     "floor_seconds_total", C, "seconds", "Shortest time that the hardware allows for the steps with a floor.",
     "Part of the observed time that the hardware needs: "
     "`rate(rooflens_floor_seconds_total[5m]) / rate(rooflens_compared_seconds_total[5m])`.",
+    page=BY_INTERVALS,
 )  # fmt: skip
 MEMORY_FLOOR = _engine(
     "memory_floor_seconds_total", C, "seconds", "Time that the bytes of the steps with a floor take at full bandwidth.",
     "MBU while busy: `rate(rooflens_memory_floor_seconds_total[5m]) / rate(rooflens_compared_seconds_total[5m])`.",
+    page=BY_INTERVALS,
 )  # fmt: skip
 BATCH_SUM = _engine(
     "step_requests_total", C, "", "Sequences in the steps, summed over the steps.",
@@ -132,6 +157,7 @@ CONTEXT_SUM = _engine(
     "step_context_tokens_total", C, "", "Tokens in the KV cache before each step, summed over sequences and steps.",
     "Mean context of a sequence: "
     "`rate(rooflens_step_context_tokens_total[5m]) / rate(rooflens_step_requests_total[5m])`.",
+    page=BY_KV_USE,
 )  # fmt: skip
 PREEMPTIONS = _engine(
     "preemptions_total", C, "", "Requests preempted.",
@@ -196,18 +222,22 @@ BATCH = _engine(
 CONTEXT = _engine(
     "context_tokens", G, "", "Mean context of a sequence over the last window.",
     "For a glance, absent once it is old; over any window use rooflens_step_context_tokens_total.",
+    page=BY_KV_USE,
 )  # fmt: skip
 MBU = _engine(
     "mbu_ratio", G, "ratio", "Memory bandwidth utilisation of the steps of the last window.",
     "For a glance, absent once it is old; over any window use rooflens_memory_floor_seconds_total.",
+    page=BY_INTERVALS,
 )  # fmt: skip
 MFU = _engine(
     "mfu_ratio", G, "ratio", "Model flops utilisation of the steps of the last window.",
     "For a glance, absent once it is old; over any window use rooflens_model_flops_total.",
+    page=BY_INTERVALS,
 )  # fmt: skip
 FLOOR_FACTOR = _engine(
     "observed_over_floor_ratio", G, "ratio", "Observed time over the floor in the last window.",
     "For a glance, absent once it is old. Below 1 cannot be: see the finding measurement_invalid.",
+    page=BY_INTERVALS,
 )  # fmt: skip
 BANDWIDTH = _engine(
     "hardware_bandwidth_bytes_per_second", G, "bytes_per_second",

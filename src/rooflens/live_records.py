@@ -99,7 +99,8 @@ class Window:
     ``analysis`` has one row for each row of ``steps``; None, with ``problem`` saying why in one line, where there
     are no bounds. ``complaints`` are what the source found wrong with what it read in this stretch, in words
     (a counter that went down, a series given twice). ``whole`` is False for a window that was cut short: the
-    engine ended, or made too few steps.
+    engine ended, or made too few steps. ``rested_s`` is the time between the rows of a page for which it told that
+    there were no requests.
     """
 
     info: EngineInfo | None
@@ -117,6 +118,7 @@ class Window:
     derived: tuple[Derived, ...] = ()
     complaints: tuple[str, ...] = ()
     whole: bool = True
+    rested_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ class WindowFigures:
     """What a window amounts to; all that a view needs of it and most of what a rule needs.
 
     ``span_s`` is wall time from first to last, ``busy_s`` the observed time of its steps, ``between_s`` the time
-    between steps while requests were there, ``idle_s`` without any (None: the engine does not tell its queue).
+    between steps while requests were there (None: a page does not tell it), ``idle_s`` without any (None: the engine
+    does not tell its queue), ``not_recorded_s`` the time of which it is not known what it was.
     ``kinds`` is by StepKind name in lower case. Ratios are 0 to 1: ``mbu`` and ``mfu`` over the compared steps,
     ``kv_used_mean`` and ``kv_used_max`` of the pool. ``waiting_share`` is the part of the steps after which
     requests waited for capacity. ``bound_s`` splits the compared floor by what set it (memory, compute, link).
@@ -155,7 +158,7 @@ class WindowFigures:
     steps: int
     span_s: float
     busy_s: float
-    between_s: float
+    between_s: float | None
     idle_s: float | None
     kinds: Mapping[str, KindFigures] = field(default_factory=dict)
     generated_tokens: int | None = None
@@ -181,6 +184,7 @@ class WindowFigures:
     weight_bytes: float | None = None
     kv_bytes: float | None = None
     flops: float | None = None
+    not_recorded_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

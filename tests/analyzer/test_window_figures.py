@@ -46,7 +46,25 @@ def test_rows_of_several_steps_give_the_same_sums_and_means() -> None:
     decode = many.kinds["decode"]
     assert (decode.steps, decode.step_p99_s, decode.step_max_s) == (200, None, None)
     assert decode.step_p50_s == pytest.approx(single.busy_s / 200, rel=0.05)
-    assert (many.between_s, many.idle_s) == (0.0, None)
+    assert (many.between_s, many.idle_s) == (None, 0.0), "a page does not tell what lies between steps"
+    assert many.not_recorded_s == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_rest_of_an_interval_is_idle_only_where_nothing_ran_at_its_ends() -> None:
+    table = merged(steps(200, gap_ratio=0.0), 50)
+    rows = np.arange(4)
+    columns = table.columns | {
+        "running": np.where(rows == 2, 0, 32),
+        "output_monotonic_s": table["output_monotonic_s"] + 3.0 + 5.0 * rows,  # three seconds longer than their steps
+        "submit_monotonic_s": table["submit_monotonic_s"] + 5.0 * rows,  # and two seconds apart
+    }
+    whole = window(StepTable(columns))
+    found = window_figures(replace(whole, rested_s=5.0))
+    assert found.between_s is None
+    assert found.idle_s == pytest.approx(3.0 + 5.0)
+    assert found.not_recorded_s == pytest.approx(9.0 + 1.0)
+    assert found.busy_s + found.idle_s + found.not_recorded_s == pytest.approx(found.span_s)
+    assert window_figures(replace(whole, rested_s=99.0)).idle_s == pytest.approx(3.0 + 6.0), "no more than there was"
 
 
 def test_time_without_requests_is_idle_and_time_with_them_is_not() -> None:

@@ -148,3 +148,24 @@ def test_the_ratios_of_a_window_are_told_while_it_tells_of_now(watch: Callable[.
         assert shown(replace(view, progress=Progress(State.LIVE, **rests)), 1.0) == set()
     moving = Progress(State.LIVE, idle_s=0.0, still_s=0.0, open_age_s=29.0, load=Load(0.0, running=3))
     assert shown(replace(view, progress=moving), 1.0) == set(LATELY)
+
+
+def test_windows_and_counters_of_a_page_agree_where_the_time_went(watch: Callable[..., Watch], site: Site) -> None:
+    it = watch(scrape_urls=(URL,), windows=WindowSettings(0.001, 150, 30.0, 5000), scrape_s=0.0)
+    site.tell(0, idle=True)
+    it.turn()
+    began_s = time.monotonic()
+    for steps, idle in ((0, True), (100, True), (100, True), (200, False)):
+        time.sleep(0.01)
+        site.tell(steps, idle=idle)
+        snapshot = it.turn()
+    (window,) = snapshot.engines[0].windows
+    parts = {s.labels[-1]: s.value for s in snapshot.samples if s.metric is metrics.TIME}
+    assert parts.get("between_steps", 0.0) == 0
+    assert window.between_s is None
+    (told,) = engines_json(snapshot)["engines"][0]["windows"]
+    assert told["between_s"] is None
+    assert window.busy_s + (window.idle_s or 0.0) + window.not_recorded_s >= window.span_s - 1e-6
+    assert parts["idle"] >= (window.idle_s or 0.0) >= 0.01, "the rest before the window is no part of it"
+    assert parts["not_recorded"] == pytest.approx(window.not_recorded_s, abs=2e-3)
+    assert sum(parts.values()) == pytest.approx(time.monotonic() - began_s, abs=0.1)

@@ -165,14 +165,30 @@ def test_a_bound_belongs_to_its_bucket() -> None:
     assert (histogram.counts[4], histogram.counts[-1]) == (1, 1)
 
 
-def test_a_row_of_several_steps_counts_as_so_many_of_its_mean() -> None:
-    totals = totals_of(Batch(None, table([(0.0, 0.1, 1, True, 1)], several=20)), source=SourceKind.METRICS)
+@pytest.mark.parametrize("several", [20, 1])
+def test_a_page_tells_how_many_steps_and_not_how_their_times_spread(several: int) -> None:
+    rows = table([(0.0, 0.1, 1, True, 1)], several=several)
+    totals = totals_of(Batch(None, rows), source=SourceKind.METRICS)
+    assert read(totals, metrics.STEPS, "decode") == several
+    assert {metrics.STEP_SECONDS.name, metrics.HOOK.name}.isdisjoint(s.metric.name for s in totals.samples())
+    totals.begin_run(SourceKind.RING, START_S, empty_table(), 70.0)
+    totals.add(Batch(None, table([(0.0, 0.1, 1, True, 1)])), None, 71.0)
     histogram = read(totals, metrics.STEP_SECONDS, "decode")
     assert isinstance(histogram, HistogramValue)
-    assert (sum(histogram.counts), histogram.total) == (20, pytest.approx(0.1))
-    assert histogram.counts[int(np.searchsorted(metrics.STEP_BUCKETS_S, 0.005))] == 20
-    assert read(totals, metrics.STEPS, "decode") == 20
-    assert metrics.HOOK.name not in {s.metric.name for s in totals.samples()}
+    assert sum(histogram.counts) == 1
+
+
+def test_what_a_page_does_not_tell_lies_between_no_steps() -> None:
+    """Five seconds with a second of steps: idle where nothing ran at both ends, else not known what."""
+    for running, part, other in ((0, "idle", "not_recorded"), (3, "not_recorded", "idle")):
+        for several in (20, 1):
+            rows = table([(0.0, 1.0, running, True, 1)], start_s=START_S + 4.0, several=several)
+            rows.columns["submit_monotonic_s"][:] = START_S
+            found = TimeParts(START_S, empty_table(), intervals=True).add(rows, None)
+            assert (found["not_modelled"], found[part], found[other]) == (1.0, 4.0, 0.0)
+            assert found.get("between_steps", 0.0) == 0
+    unknown = StepTable({n: c for n, c in rows.columns.items() if n not in ("running", "waiting")})
+    assert TimeParts(START_S, empty_table(), intervals=True).add(unknown, None)["not_recorded"] == 4.0
 
 
 def test_every_sample_fits_the_catalogue() -> None:

@@ -65,6 +65,7 @@ class WatchedEngine:
         self._derived: dict[str, Derived] = {}
         self._recent = last_rows([before], RECENT_STEPS)
         self._recent_analysis: StepAnalysis | None = None
+        self._rested_s = 0.0  # of a page, since the last window closed
         self._first_seen_unix_s = time.time()
         self._last_step_unix_s: float | None = _last_unix_s(self._recent)
 
@@ -103,7 +104,7 @@ class WatchedEngine:
             # Short of now: a step that began this very moment may not have left its stamp yet.
             self._totals.rest_until(now_monotonic_s - STAMP_S, sure=False)
         elif self.source is SourceKind.METRICS and progress.idle_s and progress.load is not None:
-            self._totals.rest_until(progress.load.monotonic_s, sure=True)
+            self._rested_s += self._totals.rest_until(progress.load.monotonic_s, sure=True)
 
     def end(self, state: State, now_monotonic_s: float) -> None:
         """The engine is gone: what is open is closed, and nothing fires any more."""
@@ -192,7 +193,9 @@ class WatchedEngine:
             derived=stretch.derived,
             complaints=stretch.complaints,
             whole=stretch.whole,
+            rested_s=self._rested_s,
         )
+        self._rested_s = 0.0
         past = (replace(w, analysis=None, problem=NEWEST_ONLY) if w.analysis is not None else w for w in self._windows)
         self._windows = (*past, window)[-KEPT_WINDOWS:]
         self._figures = (*self._figures, window_figures(window))[-KEPT_WINDOWS:]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflens.analyzer.sums import filled, split_intervals, steps_of
 from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import StepTable
 
@@ -18,10 +19,14 @@ Column = NDArray[Any]
 class TimeParts:
     """Splits the time from ``from_monotonic_s`` on into catalogue.TIME_PARTS, read by read."""
 
-    def __init__(self, from_monotonic_s: float, before: StepTable) -> None:
-        """``before`` are the steps before that moment: the last one says whether requests were there."""
+    def __init__(self, from_monotonic_s: float, before: StepTable, intervals: bool = False) -> None:
+        """``before`` are the steps before that moment: the last one says whether requests were there.
+
+        ``intervals`` is whether a row is not a step but all that happened from one reading of a page to the next.
+        """
         self.until_s = from_monotonic_s
-        self._empty = leaves_nothing(before)[-1].item() if len(before) else True
+        self._intervals = intervals
+        self._empty = leaves_nothing(before)[-1].item() if len(before) else not intervals
 
     def add(self, steps: StepTable, analysis: StepAnalysis | None) -> dict[str, float]:
         """Seconds by part of the time up to the last of these steps' output; ``analysis`` is theirs row by row."""
@@ -29,24 +34,25 @@ class TimeParts:
             return {}
         output = np.maximum.accumulate(np.maximum(steps["output_monotonic_s"].astype(np.float64), self.until_s))
         previous = np.concatenate(([self.until_s], output[:-1]))
-        several = steps["resolution_steps"] > 1 if "resolution_steps" in steps.columns else np.zeros(len(steps), bool)
-        # A row of several steps begins at its submit, and the gaps between them lie within it.
-        begun = np.where(several, np.clip(_submits(steps, previous), previous, output), previous)
-        unseen, elapsed = begun - previous, output - begun
         self.until_s = float(output[-1])
-        empty = leaves_nothing(steps)
-        idle = np.concatenate(([self._empty], empty[:-1]))
-        idle = np.where(several, empty, idle)
-        self._empty = bool(empty[-1])
         timed = steps.where("observed_s")
-        seconds = steps["observed_s"] if "observed_s" in steps.columns else np.zeros(len(steps))
-        observed = np.where(timed, np.maximum(seconds, 0.0), 0.0)
-        busy = np.minimum(observed, elapsed)  # a step that had begun before we watched counts from then on
-        gap = elapsed - busy
+        observed = np.where(timed, np.maximum(filled(steps, "observed_s"), 0.0), 0.0)
+        if self._intervals or bool((steps_of(steps) > 1).any()):
+            begun = np.clip(_submits(steps, previous), previous, output)
+            busy, idle, unknown = split_intervals(steps, begun, output)
+            parts = _by_bound(busy, observed, analysis)
+            parts["idle"], parts["not_recorded"] = float(idle.sum()), float((unknown + begun - previous).sum())
+            self._empty = False  # what comes after a reading, the next one tells
+            return parts
+        empty = leaves_nothing(steps)
+        resting = np.concatenate(([self._empty], empty[:-1]))
+        self._empty = bool(empty[-1])
+        busy = np.minimum(observed, output - previous)  # of a step that had begun before we watched, from then on
+        gap = output - previous - busy
         parts = _by_bound(busy, observed, analysis)
-        parts["not_recorded"] = float(gap[~timed].sum() + unseen.sum())
-        parts["idle"] = float(gap[timed & idle].sum())
-        parts["between_steps"] = float(gap[timed & ~idle].sum())
+        parts["not_recorded"] = float(gap[~timed].sum())
+        parts["idle"] = float(gap[timed & resting].sum())
+        parts["between_steps"] = float(gap[timed & ~resting].sum())
         return parts
 
     def rest_until(self, until_monotonic_s: float, sure: bool = False) -> dict[str, float]:

@@ -57,7 +57,7 @@ class EngineTotals:
     def _begin(self) -> None:
         """Every series that will come, at zero: a rate from the first scrape on needs the zero before it."""
         for kind in USUAL_KINDS:
-            self._kind(kind, self.created_unix_s)
+            self._sum(metrics.STEPS, kind)
         for metric, names in ((metrics.TIME, metrics.TIME_PARTS), (metrics.TOKENS, metrics.TOKEN_KINDS)):
             for name in names:
                 self._sum(metric, name)
@@ -76,10 +76,12 @@ class EngineTotals:
             self._add(metrics.RESTARTS, 1)
         if source is SourceKind.RING:
             self._sum(metrics.HOOK, created_unix_s=now_unix_s)
+            for kind in USUAL_KINDS:
+                self._histogram(kind, now_unix_s)
         for entry in self._entries():
             entry.refused = 0
         self._source, self.live = source, True
-        self._times = TimeParts(from_monotonic_s, before)
+        self._times = TimeParts(from_monotonic_s, before, intervals=source is SourceKind.METRICS)
         self._lost_until_s = max(self._lost_until_s, from_monotonic_s)
 
     @property
@@ -116,10 +118,11 @@ class EngineTotals:
         if analysis is not None:
             self._add_bounds(analysis, now_unix_s)
 
-    def rest_until(self, until_monotonic_s: float, sure: bool) -> None:
-        """Count idle time of an engine that makes no steps, as TimeParts.rest_until."""
-        if self._times is not None:
-            self._add_times(self._times.rest_until(until_monotonic_s, sure))
+    def rest_until(self, until_monotonic_s: float, sure: bool) -> float:
+        """Count idle time of an engine that makes no steps, as TimeParts.rest_until; the seconds that it was."""
+        parts = self._times.rest_until(until_monotonic_s, sure) if self._times is not None else {}
+        self._add_times(parts)
+        return sum(parts.values())
 
     def end_run(self, now_monotonic_s: float) -> None:
         """The engine is gone."""
@@ -178,10 +181,10 @@ class EngineTotals:
         for part, seconds in parts.items():
             self._add(metrics.TIME, max(0.0, seconds), part)
 
-    def _kind(self, kind: str, created_unix_s: float) -> tuple[Sum, Histogram]:
+    def _histogram(self, kind: str, created_unix_s: float) -> Histogram:
         if kind not in self._histograms:
             self._histograms[kind] = Histogram(metrics.STEP_SECONDS, (*self.key, kind), created_unix_s)
-        return self._sum(metrics.STEPS, kind, created_unix_s=created_unix_s), self._histograms[kind]
+        return self._histograms[kind]
 
     def _count_kinds(self, steps: StepTable, now_unix_s: float) -> None:
         if "kind" not in steps.columns:
@@ -191,11 +194,12 @@ class EngineTotals:
             if number not in KINDS:
                 continue
             rows = kinds == number
-            count, histogram = self._kind(StepKind(number).name.lower(), now_unix_s)
-            count.grow_by_all(stand_for[rows])
+            kind = StepKind(number).name.lower()
+            self._sum(metrics.STEPS, kind, created_unix_s=now_unix_s).grow_by_all(stand_for[rows])
             rows = rows & timed
-            if rows.any():
-                histogram.take(steps["observed_s"][rows], stand_for[rows])
+            # A page tells the mean of many steps: how they spread, and so any quantile, is not known.
+            if self._source is SourceKind.RING and rows.any():
+                self._histogram(kind, now_unix_s).take(steps["observed_s"][rows], stand_for[rows])
 
     def _add_bounds(self, analysis: StepAnalysis, now_unix_s: float) -> None:
         modelled, compared = analysis.modelled, analysis.compared
