@@ -13,7 +13,7 @@ from rooflens.adapters.scrape.lives import Life
 from rooflens.adapters.scrape.pool import pool_of, positive
 from rooflens.adapters.scrape.readings import Reading
 from rooflens.adapters.scrape.rows import Row, row_of, table_of
-from rooflens.adapters.scrape.standing import has_requests, load_of, mean_step_s, steps_made
+from rooflens.adapters.scrape.standing import has_requests, has_work, load_of, mean_step_s, steps_made
 from rooflens.live_records import Progress, State
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo
@@ -133,14 +133,15 @@ class Follower:
         watched = (*reading.counters, "kv_used")
         if any(before.get(key) != reading.get(key) for key in watched):
             self._moved_s = now_s
-        if not has_requests(before):
+        if not has_work(before):
             self._busy_s = now_s
         if has_requests(before) or has_requests(reading) or _counted(before, reading):
             self._worked_s = now_s
         if reading.get("running") is None:
             self._still_s = self._idle_s = None
             return
-        self._still_s = now_s - max(self._moved_s, self._busy_s) if has_requests(reading) else 0.0
+        stands = has_work(reading)
+        self._still_s = None if stands is None else now_s - max(self._moved_s, self._busy_s) if stands else 0.0
         self._idle_s = now_s - self._worked_s
 
     def drain(self) -> list[Batch]:

@@ -38,3 +38,14 @@ def mean_step_s(reading: Reading) -> float | None:
 def has_requests(reading: Reading) -> bool:
     """Whether requests run or wait."""
     return bool((reading.get("running") or 0) > 0 or (reading.get("waiting") or 0) > 0)
+
+
+def has_work(reading: Reading) -> bool | None:
+    """Whether a request runs or waits for capacity: what is deferred waits for something else than a step.
+
+    None where requests wait, none runs, and it is not told what for (before vLLM 0.24).
+    """
+    capacity = reading.get("waiting_capacity")
+    if max(reading.get("running") or 0, reading.get("swapped") or 0, capacity or 0) > 0:
+        return True
+    return None if capacity is None and (reading.get("waiting") or 0) > 0 else False

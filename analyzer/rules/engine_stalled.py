@@ -17,6 +17,7 @@ LEAST_STILL_S = 10.0  # a metrics page is read every few seconds: two reads with
 # No step was seen, only that it made some before: how long its longest take, as for a long prompt, is not known.
 LEAST_STILL_UNSEEN_S = 30.0
 TIMES_EXPECTED = 4.0  # the longest recent step varies by less than this from one to the next
+NOT_WHAT_FOR = "what the waiting requests wait for: the hook, or a metrics page of vLLM 0.24 or later"
 CANNOT_SEE = "whether the engine moves: the hook, or a metrics page that answers"
 
 
@@ -27,7 +28,7 @@ def engine_stalled(case: Case) -> Finding:
     longer in proportion where it has more tokens than any of them (a large prefill is no stall). Without the hook,
     when requests run or wait and nothing has been counted for 10 s, and for 4 times the longest recent step; for 30 s
     where it stood already at the first look, so that only its counters tell that it made steps before, which is less
-    sure. An engine that sleeps or has ended is not stalled, and of one that has made fewer than 20 steps in all it
+    sure. Requests that are deferred wait for something else than a step and do not count. An engine that sleeps or has ended is not stalled, and of one that has made fewer than 20 steps in all it
     cannot be told: the first steps compile. The price is the engine's time since then, as far as it was watched: all
     of it is lost. Judged every second.
     """
@@ -43,6 +44,8 @@ def engine_stalled(case: Case) -> Finding:
     limit_s = max(LEAST_OPEN_S, TIMES_EXPECTED * expected_s)
     still_limit_s = max(LEAST_STILL_S, TIMES_EXPECTED * longest_s)
     stood_s, what = _stood(progress, limit_s, still_limit_s)
+    if stood_s is None and _queue_alone(progress):
+        return cannot_tell(case, CODE, NOT_WHAT_FOR)
     if stood_s is None:
         return cleared(case, CODE, "the engine moves")
     if steps < LEAST_STEPS:
@@ -88,6 +91,12 @@ def _unseen(case: Case, progress: Progress, steps: int) -> Finding:
 def _price(stood_s: float, expected_s: float) -> Price:
     words = "time since the last step should have ended; it grows until the engine moves again"
     return priced(stood_s - expected_s, stood_s - TIMES_EXPECTED * expected_s, stood_s, stood_s, words)
+
+
+def _queue_alone(progress: Progress) -> bool:
+    """Whether a page tells of waiting requests alone, and not of what they wait for: for a step, or for other things."""
+    load = progress.load
+    return progress.still_s is None and load is not None and bool(load.waiting) and not load.running
 
 
 def _stood(progress: Progress, limit_s: float, still_limit_s: float) -> tuple[float | None, str]:

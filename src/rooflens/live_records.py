@@ -73,7 +73,8 @@ class Progress:
 
     ``open_age_s``, ``open_tokens`` and ``open_requests`` describe the oldest step that was handed to the executor
     and has not come back; None where none is open, or the source cannot see it. ``still_s`` is how long requests
-    have been running or waiting while nothing was counted: None where the source cannot tell, 0 where it moves.
+    have been running or waiting for capacity while nothing was counted: None where the source cannot tell, 0 where it
+    moves or all that wait are deferred.
     ``idle_s`` is how long the engine has had no request at all, as far as it was watched: 0 where it has one, None
     where the source cannot tell. ``asleep`` is whether the engine was put to sleep or paused and has not woken.
     ``load`` is what it holds now, None where only its steps tell. ``steps_made`` and ``mean_step_s`` are of its whole

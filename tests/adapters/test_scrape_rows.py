@@ -439,3 +439,23 @@ def test_source_is_data_of_the_package() -> None:
     import rooflens.adapters.scrape as package
 
     assert (Path(package.__file__).parent / "vllm.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("held", "still_s"),
+    [
+        ({"running": 0, "waiting": 3, "capacity": 0, "deferred": 3}, 0.0),
+        ({"running": 0, "waiting": 3, "capacity": 1, "deferred": 2}, 20.0),
+        ({"running": 1, "waiting": 3, "capacity": 0, "deferred": 3}, 20.0),
+        ({"running": 0, "waiting": 3, "capacity": None, "deferred": None}, None),
+        ({"running": 1, "waiting": 3, "capacity": None, "deferred": None}, 20.0),
+        ({"running": 0, "waiting": 0, "capacity": None, "deferred": None}, 0.0),
+    ],
+)
+def test_only_what_runs_or_waits_for_capacity_can_stand_still(held: dict[str, Any], still_s: float | None) -> None:
+    source = MetricsPage("http://h.example:1/metrics")
+    for at_s in range(0, 25, 5):
+        source.take(Page(page(**DECODE_1 | held)), 1e9 + at_s, float(at_s))
+    (batch,) = source.read()
+    assert batch.progress is not None
+    assert batch.progress.still_s == still_s

@@ -12,7 +12,7 @@ from made_windows import case, merged, steps
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.rules.case import Case
 from rooflens.findings import Code, Finding, Severity, Status
-from rooflens.live_records import Progress, State
+from rooflens.live_records import Load, Progress, State
 from rooflens.records import StepTable
 
 
@@ -99,3 +99,12 @@ def test_steps_that_nobody_saw_count_after_thirty_seconds(still_s: float, made: 
         assert "2,308 steps" in found.summary
     slow = replace(stands, mean_step_s=10.0)
     assert RULES[Code.ENGINE_STALLED](Case(progress=slow)).status is not Status.FIRING
+
+
+def test_a_queue_of_which_nobody_says_what_it_waits_for_cannot_be_told() -> None:
+    table = merged(steps(), 20)
+    found = judge(table, load=Load(0.0, running=0.0, waiting=3.0))
+    assert found.status is Status.CANNOT_TELL
+    assert "wait for" in found.missing[0]
+    assert judge(table, load=Load(0.0, running=0.0, waiting=0.0)).status is Status.CLEARED
+    assert judge(table, still_s=30.0, load=Load(0.0, running=1.0, waiting=3.0)).status is Status.FIRING
