@@ -251,8 +251,15 @@ PEAK_FLOPS = _engine(
 )  # fmt: skip
 FINDING_ACTIVE = _engine(
     "finding_active", G, "", "1 while a finding fires, else 0.",
-    'Alert on `max without (severity) (rooflens_finding_active{severity!="info"}) == 1`; a rule that cannot tell is 0.',
+    'Alert on `max without (severity) (rooflens_finding_active{severity!="info"}) == 1`. 0 is clear only where '
+    "rooflens_finding_unknown is 0 too.",
     "code", "severity", values={"code": CODES, "severity": SEVERITIES},
+)  # fmt: skip
+FINDING_UNKNOWN = _engine(
+    "finding_unknown", G, "", "1 while the rule of a finding cannot tell or has not judged yet, else 0.",
+    "What is clear: `(max without (severity) (rooflens_finding_active) == 0) and (rooflens_finding_unknown == 0)`. "
+    "What is missing for an answer: /api/v1/findings?status=cannot_tell.",
+    "code", values={"code": CODES},
 )  # fmt: skip
 SOURCES_UP = Metric(
     PREFIX + "sources_up", G, "", "Sources that are being read, by kind.", ("source",), "Falls when an engine ends.",
@@ -273,6 +280,6 @@ SIDECAR_INFO = Metric(
 CATALOGUE: tuple[Metric, ...] = (
     STEPS, STEP_SECONDS, TIME, TOKENS, BYTES, FLOPS, COMPARED, FLOOR, MEMORY_FLOOR, BATCH_SUM, CONTEXT_SUM, PREEMPTIONS,
     FINISHED, HOOK, LOST, RESTARTS, FINDING_COST, FINDINGS_RAISED, ENGINE_UP, ENGINE_INFO, RUNNING, WAITING, DEFERRED,
-    KV_USED, BATCH, CONTEXT, MBU, MFU, FLOOR_FACTOR, BANDWIDTH, PEAK_FLOPS, FINDING_ACTIVE, SOURCES_UP,
-    SOURCE_FAILURES, LOOP_SECONDS, SIDECAR_INFO,
+    KV_USED, BATCH, CONTEXT, MBU, MFU, FLOOR_FACTOR, BANDWIDTH, PEAK_FLOPS, FINDING_ACTIVE, FINDING_UNKNOWN,
+    SOURCES_UP, SOURCE_FAILURES, LOOP_SECONDS, SIDECAR_INFO,
 )  # fmt: skip

@@ -150,6 +150,30 @@ def test_the_ratios_of_a_window_are_told_while_it_tells_of_now(watch: Callable[.
     assert shown(replace(view, progress=moving), 1.0) == set(LATELY)
 
 
+def test_a_rule_that_cannot_tell_is_not_clear(watch: Callable[..., Watch], folder: Path) -> None:
+    it = watch(windows=AT_ONCE, hardware=None)
+    codes = ("engine_stalled", "missed_batching", "memory_bound_waste")
+
+    def states(snapshot: Snapshot) -> list[tuple[object, ...]]:
+        metrics_of = (metrics.FINDING_ACTIVE, metrics.FINDING_UNKNOWN)
+        return [
+            tuple(
+                s.value for metric in metrics_of for s in snapshot.samples if s.metric is metric and s.labels[2] == code
+            )
+            for code in codes
+        ]
+
+    with made_engine(folder) as engine:
+        engine.steps(5)
+        assert states(it.turn()) == [(0, 0), (0, 1), (0, 1)], "no window yet: only a stall is judged"
+        engine.steps(200)
+        assert states(it.turn()) == [(0, 0), (0, 0), (0, 1)], "nothing waits; without hardware there is no floor"
+        engine.kill()
+        snapshot = it.turn()
+        assert not told(snapshot, metrics.FINDING_ACTIVE)
+        assert not told(snapshot, metrics.FINDING_UNKNOWN)
+
+
 def test_windows_and_counters_of_a_page_agree_where_the_time_went(watch: Callable[..., Watch], site: Site) -> None:
     it = watch(scrape_urls=(URL,), windows=WindowSettings(0.001, 150, 30.0, 5000), scrape_s=0.0)
     site.tell(0, idle=True)

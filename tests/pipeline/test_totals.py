@@ -191,6 +191,34 @@ def test_what_a_page_does_not_tell_lies_between_no_steps() -> None:
     assert TimeParts(START_S, empty_table(), intervals=True).add(unknown, None)["not_recorded"] == 4.0
 
 
+def test_a_sum_begins_when_it_is_known_and_a_zero_says_that_there_was_none() -> None:
+    def labels(totals: EngineTotals, metric: Metric) -> set[str]:
+        return {s.labels[-1] for s in totals.samples() if s.metric is metric}
+
+    full = table([(0.0, 0.1, 1, True, 1)])
+    hidden = ("running", "context_tokens", "prefill_tokens")
+    bare = StepTable({n: c for n, c in full.columns.items() if n not in hidden}, full.known)
+    totals = totals_of(Batch(None, bare))
+    assert labels(totals, metrics.TOKENS) == {"generated"}
+    assert labels(totals, metrics.TIME) == {"not_modelled", "not_recorded", "between_steps"}
+    assert metrics.CONTEXT_SUM not in {s.metric for s in totals.samples()}
+    later = table([(0.0, 0.1, 1, True, 1)], start_s=START_S + 1)
+    totals.add(Batch(None, later), ROOFLINE.analyse(later), 61.0)
+    assert labels(totals, metrics.TOKENS) == {"generated", "prefill"}
+    assert read(totals, metrics.TOKENS, "prefill") == 0
+    assert labels(totals, metrics.TIME) == {*metrics.TIME_PARTS}
+    assert read(totals, metrics.CONTEXT_SUM) == 300
+    no_rate = replace(ROOFLINE.analyse(later), compute_known=False)
+    assert "compute" not in labels(totals_of(Batch(None, later), no_rate), metrics.TIME)
+
+
+def test_what_was_told_before_we_watched_begins_at_zero() -> None:
+    totals = EngineTotals(KEY, 50.0)
+    totals.begin_run(SourceKind.RING, START_S, table([(0.0, 0.1, 1, True, 1)]), 50.0)
+    assert read(totals, metrics.TOKENS, "generated") == 0
+    assert read(totals, metrics.BATCH_SUM) == 0
+
+
 def test_every_sample_fits_the_catalogue() -> None:
     steps = table([(0.0, 0.1, 1, True, kind) for kind in range(7)])
     for sample in totals_of(Batch(None, steps), ROOFLINE.analyse(steps)).samples():

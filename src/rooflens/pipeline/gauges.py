@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rooflens import catalogue as metrics
-from rooflens.analyzer.rules import RULES
+from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.catalogue import Metric
 from rooflens.findings import FINDINGS, Status
 from rooflens.live_records import EngineView, Sample, State
@@ -48,12 +48,15 @@ def gauges(view: EngineView, now_unix_s: float) -> Iterator[Sample]:
 
 def _findings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
     firing = {finding.code: finding.severity for finding in view.findings if finding.status is Status.FIRING}
+    untold = {finding.code for finding in view.findings if finding.status is Status.CANNOT_TELL}
+    untold |= RULES.keys() - EVERY_TURN if not view.windows else set()
     for code in RULES:
         usual = FINDINGS[code].severity
         active = firing.get(code)
         yield Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(usual)), float(active is usual))
         if active not in (None, usual):
             yield Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(active)), 1.0)
+        yield Sample(metrics.FINDING_UNKNOWN, (*key, str(code)), float(code in untold))
 
 
 def _now(view: EngineView) -> Iterator[tuple[Metric, float | None]]:

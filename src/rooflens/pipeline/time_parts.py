@@ -13,6 +13,7 @@ from rooflens.records import StepTable
 
 BOUND_PARTS = {Bound.MEMORY: "memory", Bound.COMPUTE: "compute", Bound.LINK: "link"}
 QUEUES = ("running", "waiting", "deferred")
+CLOCK_S = 1e-9  # what the clocks resolve: less is rounding
 Column = NDArray[Any]
 
 
@@ -29,7 +30,10 @@ class TimeParts:
         self._empty = leaves_nothing(before)[-1].item() if len(before) else not intervals
 
     def add(self, steps: StepTable, analysis: StepAnalysis | None) -> dict[str, float]:
-        """Seconds by part of the time up to the last of these steps' output; ``analysis`` is theirs row by row."""
+        """Seconds by part of the time up to the last of these steps' output; ``analysis`` is theirs row by row.
+
+        A part that the source or the analysis does not tell is left out.
+        """
         if not len(steps):
             return {}
         output = np.maximum.accumulate(np.maximum(steps["output_monotonic_s"].astype(np.float64), self.until_s))
@@ -41,9 +45,9 @@ class TimeParts:
             begun = np.clip(_submits(steps, previous), previous, output)
             busy, idle, unknown = split_intervals(steps, begun, output)
             parts = _by_bound(busy, observed, analysis)
-            parts["idle"], parts["not_recorded"] = float(idle.sum()), float((unknown + begun - previous).sum())
+            parts["not_recorded"] = float((unknown + begun - previous).sum())
             self._empty = False  # what comes after a reading, the next one tells
-            return parts
+            return parts | _idle(steps, float(idle.sum()))
         empty = leaves_nothing(steps)
         resting = np.concatenate(([self._empty], empty[:-1]))
         self._empty = bool(empty[-1])
@@ -51,9 +55,8 @@ class TimeParts:
         gap = output - previous - busy
         parts = _by_bound(busy, observed, analysis)
         parts["not_recorded"] = float(gap[~timed].sum())
-        parts["idle"] = float(gap[timed & resting].sum())
         parts["between_steps"] = float(gap[timed & ~resting].sum())
-        return parts
+        return parts | _idle(steps, float(gap[timed & resting].sum()))
 
     def rest_until(self, until_monotonic_s: float, sure: bool = False) -> dict[str, float]:
         """Idle seconds up to a moment before which no step began; ``sure`` that no request was there either."""
@@ -68,6 +71,11 @@ class TimeParts:
         return {"idle" if self._empty else "not_recorded": rest_s}
 
 
+def _idle(steps: StepTable, idle_s: float) -> dict[str, float]:
+    """The idle time, of an engine that tells of its queue: of another there may have been more."""
+    return {"idle": idle_s} if idle_s > CLOCK_S or steps.where("running").any() else {}
+
+
 def _by_bound(busy: Column, observed: Column, analysis: StepAnalysis | None) -> dict[str, float]:
     if analysis is None:
         return {"not_modelled": float(busy.sum())}
@@ -75,6 +83,8 @@ def _by_bound(busy: Column, observed: Column, analysis: StepAnalysis | None) -> 
     floor = np.minimum(np.where(compared, analysis.floor_s, 0.0), observed)
     share = np.divide(busy, observed, out=np.zeros(len(busy)), where=observed > 0)
     parts = {name: float((floor * share)[compared & (analysis.bound == b)].sum()) for b, name in BOUND_PARTS.items()}
+    if not analysis.compute_known:
+        del parts["compute"]
     parts["beyond_floor"] = float(((observed - floor) * share)[compared].sum())
     parts["not_modelled"] = float(busy[~compared].sum())
     return parts

@@ -55,13 +55,15 @@ class EngineTotals:
         self._begin()
 
     def _begin(self) -> None:
-        """Every series that will come, at zero: a rate from the first scrape on needs the zero before it."""
+        """What every source tells, at zero: a rate from the first scrape on needs the zero before it.
+
+        The others begin when they are first known; until then a zero would say that there was none.
+        """
         for kind in USUAL_KINDS:
             self._sum(metrics.STEPS, kind)
-        for metric, names in ((metrics.TIME, metrics.TIME_PARTS), (metrics.TOKENS, metrics.TOKEN_KINDS)):
-            for name in names:
-                self._sum(metric, name)
-        for metric in (*(metric for metric, _ in SUMMED), metrics.LOST, metrics.RESTARTS):
+        for part in ("not_modelled", "not_recorded"):
+            self._sum(metrics.TIME, part)
+        for metric in (metrics.LOST, metrics.RESTARTS):
             self._sum(metric)
         for code in RULES:
             self._sum(metrics.FINDING_COST, str(code))
@@ -78,11 +80,21 @@ class EngineTotals:
             self._sum(metrics.HOOK, created_unix_s=now_unix_s)
             for kind in USUAL_KINDS:
                 self._histogram(kind, now_unix_s)
+        self._tell(before)
         for entry in self._entries():
             entry.refused = 0
         self._source, self.live = source, True
         self._times = TimeParts(from_monotonic_s, before, intervals=source is SourceKind.METRICS)
         self._lost_until_s = max(self._lost_until_s, from_monotonic_s)
+
+    def _tell(self, steps: StepTable) -> None:
+        """Begin the sums of what is known of some of these steps, and no others."""
+        for metric, column in SUMMED:
+            if steps.where(column).any():
+                self._sum(metric)
+        for kind, columns in TOKEN_COLUMNS.items():
+            if any(steps.where(column).any() for column in columns):
+                self._sum(metrics.TOKENS, kind)
 
     @property
     def problem(self) -> str | None:
@@ -103,7 +115,8 @@ class EngineTotals:
             for event in batch.events
             if event.name == "requests_ended" and isinstance(count := event.detail.get("finished_requests"), int)
         )
-        self._add(metrics.FINISHED, ended)
+        if ended:
+            self._add(metrics.FINISHED, ended)
         self._add(metrics.LOST, batch.lost_steps + batch.torn_steps)
         if not len(batch.steps):
             return
