@@ -8,16 +8,19 @@ from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, f
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.sums import filled, steps_of
-from rooflens.findings import Code, Evidence, Finding, Price
-from rooflens.live_records import Progress, State
+from rooflens.findings import Code, Evidence, Finding, Price, Severity
+from rooflens.live_records import Progress, SourceKind, State
 
 CODE = Code.ENGINE_STALLED
 LEAST_OPEN_S = 3.0  # below it nobody's hand is faster, and a garbage collection or a swapped page passes by itself
 LEAST_STILL_S = 10.0  # a metrics page is read every few seconds: two reads without a token may be one slow prompt
 # No step was seen, only that it made some before: how long its longest take, as for a long prompt, is not known.
 LEAST_STILL_UNSEEN_S = 30.0
+# By a page a step of one long prompt looks like a hang: so long does a prompt of 100,000 tokens take at 1,700 a second.
+SURE_BY_PAGE_S = 60.0
 TIMES_EXPECTED = 4.0  # the longest recent step varies by less than this from one to the next
 NOT_WHAT_FOR = "what the waiting requests wait for: the hook, or a metrics page of vLLM 0.24 or later"
+UNSURE = 0.6  # of the confidence is left where it may be a long prompt
 CANNOT_SEE = "whether the engine moves: the hook, or a metrics page that answers"
 
 
@@ -28,9 +31,10 @@ def engine_stalled(case: Case) -> Finding:
     longer in proportion where it has more tokens than any of them (a large prefill is no stall). Without the hook,
     when requests run or wait and nothing has been counted for 10 s, and for 4 times the longest recent step; for 30 s
     where it stood already at the first look, so that only its counters tell that it made steps before, which is less
-    sure. Requests that are deferred wait for something else than a step and do not count. An engine that sleeps or has ended is not stalled, and of one that has made fewer than 20 steps in all it
-    cannot be told: the first steps compile. The price is the engine's time since then, as far as it was watched: all
-    of it is lost. Judged every second.
+    sure. A page shows a long prompt in one step no otherwise than a hang: it is a warning without a price until 60 s.
+    Requests that are deferred wait for something else than a step and do not count. An engine that sleeps or has ended
+    is not stalled, and of one that has made fewer than 20 steps in all it cannot be told: the first steps compile. The
+    price is the engine's time since then, as far as it was watched: all of it is lost. Judged every second.
     """
     progress = case.progress
     if progress is None or progress.state in (State.UNREACHABLE, State.STANDBY):
@@ -57,15 +61,26 @@ def engine_stalled(case: Case) -> Finding:
         *((Evidence("open_tokens", progress.open_tokens),) if progress.open_tokens is not None else ()),
         *((Evidence("open_requests", progress.open_requests),) if progress.open_requests is not None else ()),
     )
-    return firing(
-        case,
-        CODE,
-        f"{what} for {stood_s:.0f} s; the longest recent step took {longest_s:.2g} s",
-        evidence,
-        _remedy(case),
-        confidence=0.95 if progress.open_age_s is not None else 0.8,
-        price=_price(stood_s, expected_s),
-    )
+    sure = not _by_page(case) or stood_s > max(SURE_BY_PAGE_S, still_limit_s)
+    summary = f"{what} for {stood_s:.0f} s; the longest recent step took {longest_s:.2g} s"
+    confidence = 0.95 if progress.open_age_s is not None else 0.8
+    return _stalled(case, summary, evidence, confidence, _price(stood_s, expected_s), sure)
+
+
+def _stalled(
+    case: Case, summary: str, evidence: tuple[Evidence, ...], confidence: float, price: Price, sure: bool
+) -> Finding:
+    """The finding; where it is not ``sure`` it may be a long prompt, and then nothing is lost."""
+    if sure:
+        return firing(case, CODE, summary, evidence, _remedy(case), confidence, price)
+    summary += ": a hang, or a long prompt in one step"
+    return firing(case, CODE, summary, evidence, _remedy(case), confidence * UNSURE, severity=Severity.WARNING)
+
+
+def _by_page(case: Case) -> bool:
+    """Whether a page tells of this engine, and not a ring."""
+    made = case.progress.steps_made if case.progress is not None else None
+    return made is not None or (case.window is not None and case.window.source is SourceKind.METRICS)
 
 
 def _unseen(case: Case, progress: Progress, steps: int) -> Finding:
@@ -85,7 +100,8 @@ def _unseen(case: Case, progress: Progress, steps: int) -> Finding:
     )
     text = f"requests are there and nothing has been counted for {stood_s:.0f} s, since the first look"
     text += f"; {made:,} steps were made before it"
-    return firing(case, CODE, text, evidence, _remedy(case), confidence=0.6, price=_price(stood_s, mean_s))
+    sure = stood_s > max(SURE_BY_PAGE_S, limit_s)
+    return _stalled(case, text, evidence, 0.6, _price(stood_s, mean_s), sure)
 
 
 def _price(stood_s: float, expected_s: float) -> Price:
@@ -94,7 +110,7 @@ def _price(stood_s: float, expected_s: float) -> Price:
 
 
 def _queue_alone(progress: Progress) -> bool:
-    """Whether a page tells of waiting requests alone, and not of what they wait for: for a step, or for other things."""
+    """Whether a page tells of waiting requests alone, and not of what they wait for: a step, or something else."""
     load = progress.load
     return progress.still_s is None and load is not None and bool(load.waiting) and not load.running
 

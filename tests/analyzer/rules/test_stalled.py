@@ -108,3 +108,21 @@ def test_a_queue_of_which_nobody_says_what_it_waits_for_cannot_be_told() -> None
     assert "wait for" in found.missing[0]
     assert judge(table, load=Load(0.0, running=0.0, waiting=0.0)).status is Status.CLEARED
     assert judge(table, still_s=30.0, load=Load(0.0, running=1.0, waiting=3.0)).status is Status.FIRING
+
+
+@pytest.mark.parametrize(
+    ("still_s", "step_s", "severity"),
+    [
+        (15.0, 0.025, Severity.WARNING),
+        (59.0, 0.025, Severity.WARNING),
+        (61.0, 0.025, Severity.CRITICAL),
+        (85.0, 20.0, Severity.CRITICAL),
+    ],
+)
+def test_by_a_page_a_hang_may_be_a_long_prompt_for_a_minute(still_s: float, step_s: float, severity: Severity) -> None:
+    found = judge(merged(steps(observed_s=step_s), 20), still_s=still_s)
+    assert (found.status, found.severity) == (Status.FIRING, severity)
+    assert (found.price is None) is (severity is Severity.WARNING), "nothing is lost by a long prompt"
+    assert ("long prompt" in found.summary) is (severity is Severity.WARNING)
+    by_ring = judge(steps(), still_s=still_s)
+    assert by_ring.severity is Severity.CRITICAL, "between two steps there is no prompt"
