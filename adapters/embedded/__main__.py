@@ -1,10 +1,15 @@
-"""The embedded engine as a process: a JSON object as its only argument, JSON lines on its standard output."""
+"""The embedded engine as a process: a JSON object as its only argument, JSON lines on its standard output.
+
+SIGTERM and SIGINT end it in order after the step that it is in.
+"""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +31,8 @@ def _report(engine: Engine, phase: Phase, gone_s: float) -> None:
     _say(phase=phase.name, gone_s=gone_s, steps=engine.steps)
 
 
-def run(order: Mapping[str, Any]) -> None:
-    """Build the engine, drive it through the phases, and say where it stands."""
+def run(order: Mapping[str, Any], stopped: Callable[[], bool] = lambda: False) -> None:
+    """Build the engine, drive it through the phases until ``stopped``, and say where it stands."""
     phases = [Phase.from_json(phase) for phase in order["phases"]]
     settings, faults = Settings(**order.get("settings", {})), Faults(**order.get("faults", {}))
     shape: Shape = SMALL
@@ -42,7 +47,7 @@ def run(order: Mapping[str, Any]) -> None:
         engine = Engine(shape, settings, recorder, faults)
         weight_bytes = 4 * shape.read_elements
         _say(ring=str(recorder.path), weight_bytes=weight_bytes, why_smaller=why_smaller)
-        load = Load(engine, settings.seed)
+        load = Load(engine, settings.seed, stopped=stopped)
         with noisy_neighbours(faults.neighbours):
             for phase in phases:
                 recorder.event(f"load_{phase.name}", concurrency=phase.concurrency)
@@ -54,8 +59,11 @@ def run(order: Mapping[str, Any]) -> None:
 
 def main() -> int:
     """Exit code 2 and one line on standard error for an order that cannot be carried out."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
     try:
-        run(json.loads(sys.argv[1]))
+        run(json.loads(sys.argv[1]), stop.is_set)
     except RooflensError as error:
         print(error, file=sys.stderr)
         return 2

@@ -61,20 +61,28 @@ class Phase:
 class Load:
     """Drives an engine through phases; the same seed draws the same lengths."""
 
-    def __init__(self, engine: Engine, seed: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``stopped`` says before every step whether whoever runs this has had enough."""
         self._engine = engine
         self._random = random.Random(seed)
         self._clock = clock
+        self._stopped = stopped
 
     def _request(self, prompt_tokens: int, output_tokens: int) -> Request:
         draw, vocabulary = self._random, self._engine.model.shape.vocab_size
         return Request([draw.randrange(vocabulary) for _ in range(prompt_tokens)], output_tokens)
 
     def run(self, phase: Phase, report: Callable[[float], None]) -> None:
-        """Keep the phase's requests outstanding until it is over; ``report`` gets the seconds gone by."""
+        """Keep the phase's requests outstanding until it is over or stopped; ``report`` gets the seconds gone by."""
         engine, started_s, first_step = self._engine, self._clock(), self._engine.steps
         draw, reported_s, long, long_step = self._random, 0.0, None, 0
-        while not phase.over(now_s := self._clock() - started_s, engine.steps - first_step):
+        while not phase.over(now_s := self._clock() - started_s, engine.steps - first_step) and not self._stopped():
             outstanding = len(engine.scheduler.running) + len(engine.scheduler.waiting)
             for _ in range(phase.concurrency - outstanding):
                 engine.add(self._request(draw.randint(*phase.prompt_tokens), draw.randint(*phase.output_tokens)))
@@ -88,9 +96,9 @@ class Load:
                 report(now_s)
 
     def drain(self, seconds: float) -> bool:
-        """Run what is outstanding to its end; False where that takes longer than ``seconds``."""
+        """Run what is outstanding to its end, unless stopped; False where that takes longer than ``seconds``."""
         started_s = self._clock()
-        while self._engine.busy:
+        while self._engine.busy and not self._stopped():
             if self._clock() - started_s > seconds:
                 return False
             self._engine.step()

@@ -7,6 +7,7 @@ import numpy as np
 from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, firing
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.longest_step import longest_step_s
 from rooflens.analyzer.sums import filled, steps_of
 from rooflens.findings import Code, Evidence, Finding, Price, Severity
 from rooflens.live_records import Progress, SourceKind, State
@@ -28,10 +29,12 @@ def engine_stalled(case: Case) -> Finding:
     """A step came to nothing: it was handed to the executor and its output has not come back.
 
     Fires when the open step is older than 3 s and older than 4 times what it should take: the longest recent step,
-    longer in proportion where it has more tokens than any of them (a large prefill is no stall). Without the hook,
-    when requests run or wait and nothing has been counted for 10 s, and for 4 times the longest recent step; for 30 s
-    where it stood already at the first look, so that only its counters tell that it made steps before, which is less
-    sure. A page shows a long prompt in one step no otherwise than a hang: it is a warning without a price until 60 s.
+    longer in proportion where it has more tokens than any of them (a large prefill is no stall), and at least its
+    floor behind the longest context that a request may have (nor is one behind a long prefix that was cached).
+    Without the hook, when requests run or wait and nothing has been counted for 10 s, and for 4 times the longest
+    recent step; for 30 s where it stood already at the first look, so that only its counters tell that it made steps
+    before, which is less sure. A page shows a long prompt in one step no otherwise than a hang: it is a warning
+    without a price until 60 s.
     Requests that are deferred wait for something else than a step and do not count. An engine that sleeps or has ended
     is not stalled, and of one that has made fewer than 20 steps in all it cannot be told: the first steps compile. The
     price is the engine's time since then, as far as it was watched: all of it is lost. Judged every second.
@@ -45,6 +48,8 @@ def engine_stalled(case: Case) -> Finding:
         return cleared(case, CODE, "the engine sleeps")
     longest_s, most_tokens, steps = _recent(case)
     expected_s = longest_s * max(1.0, (progress.open_tokens or 0) / most_tokens) if most_tokens else longest_s
+    if (progress.open_age_s or 0.0) > max(LEAST_OPEN_S, TIMES_EXPECTED * expected_s):
+        expected_s = max(expected_s, longest_step_s(case) or 0.0)
     limit_s = max(LEAST_OPEN_S, TIMES_EXPECTED * expected_s)
     still_limit_s = max(LEAST_STILL_S, TIMES_EXPECTED * longest_s)
     stood_s, what = _stood(progress, limit_s, still_limit_s)

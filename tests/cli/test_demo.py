@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,29 @@ def test_the_demo_records_explains_and_watches(tmp_path: Path) -> None:
     assert stalled.price is not None
     assert stalled.price.judged_s > 3
     assert stalled.remedy is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_kept_goes_on_until_a_signal_and_then_tells(tmp_path: Path, number: signal.Signals) -> None:
+    environment = {**os.environ, "ROOFLENS_DIR": str(tmp_path / "rings")}
+    code = "import sys; from rooflens.cli import main; sys.exit(main())"
+    words = [word for word in QUICK if word != "--json"]
+    command = [sys.executable, "-P", "-c", code, *words, "--keep", "--fault", "batch"]  # an hour
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as run:
+        try:
+            assert run.stderr is not None
+            said = list(takewhile(lambda line: "load: batch" not in line, run.stderr))
+            assert "rooflens top" in "".join(said)
+            os.killpg(run.pid, number)  # as a terminal sends it: to the whole group
+            out, _ = run.communicate(timeout=60)
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 0
+    assert "ended in order" in out
+    assert "was expected" in out
 
 
 def test_a_demo_that_may_not_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

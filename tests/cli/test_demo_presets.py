@@ -131,6 +131,9 @@ def test_options_take_the_place_of_the_preset() -> None:
 @pytest.mark.parametrize("preset", [HEALTHY, *FAULTS.values()])
 def test_the_engine_takes_what_a_preset_orders(preset: Preset) -> None:
     order = preset.order(24.0, 1, {"small": True})
+    kept = preset.order(24.0, 1, {"small": True}, keep=True)["phases"]
+    assert [phase["seconds"] for phase in kept[:-1]] == [phase["seconds"] for phase in order["phases"][:-1]]
+    assert Phase.from_json(kept[-1]).seconds == 3600
     assert Faults(**order["faults"]).neighbours == 1
     assert math.isclose(sum(phase["seconds"] for phase in order["phases"]), 24.0)
     assert order["small"] is True

@@ -193,7 +193,7 @@ class TestOneServer:
         assert page, why(found)
         assert all(found.both(quiet("engine_stalled"), 30)), why(found)
         load.wait(120)
-        assert fired(ring)["severity"] == fired(page)["severity"] == "critical"
+        assert (fired(ring)["severity"], fired(page)["severity"]) == ("critical", "warning"), "it may be a long prompt"
         for one in (found.ring, found.page):
             raised = _samples(one.text("/metrics"), ("rooflens_findings_total",))
             assert [v for k, v in raised.items() if '"engine_stalled"' in k] == [1.0]

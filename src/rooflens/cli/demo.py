@@ -8,20 +8,19 @@ examples:
   rooflens demo
   rooflens demo --fault kv                  (also: batch, host, prefill, stall)
   rooflens demo --fault prefill --chunk 32  (the remedy at work)
-  rooflens demo --fault batch --keep        (then look at it: rooflens top)
+  rooflens demo --fault batch --keep        (then look at it from another terminal: rooflens top)
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rooflens.cli.demo_presets import FAULTS, HEALTHY, WINDOW_S, WINDOW_STEPS, Preset
 from rooflens.cli.embedded import Outcome, available_memory_bytes, best_threads, carry_out, use_threads
+from rooflens.cli.find_servers import SIDECAR_URL
 from rooflens.cli.output import json_text, printable
 from rooflens.records import RooflensError
 from rooflens.ring_folder import demo_folder
@@ -69,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stall", type=float, metavar="S", help="for how long it hangs (default: 8)")
     add("--neighbours", type=int, default=0, metavar="N", help="threads that take memory bandwidth (default: 0)")
     add("--small", action="store_true", help="a tiny model whose weights stay in the cache: quick, proves nothing")
-    add("--keep", action="store_true", help="keep the live API up after the load, until Ctrl-C")
+    add("--keep", action="store_true", help="let the load go on, and the live API with it, until Ctrl-C or for an hour")
     add("--json", action="store_true", help="one JSON object in SI units, null for what is not known")
 
 
@@ -97,13 +96,13 @@ def run(args: argparse.Namespace) -> int:
         windows = WindowSettings(WINDOW_S, WINDOW_STEPS)
         with Watching(demo_folder(), hardware, windows, raised, (server,)):
             say(f"live API at {server.url}/api/v1/engines while the engine runs")
+            if args.keep:
+                say(f"until Ctrl-C, at most an hour; look at it with: {_look_with(server.url)}")
             tick = _tick if sys.stderr.isatty() and not args.json else _silent
-            order = preset.order(args.seconds, args.neighbours, machine)
-            outcome = carry_out(order, threads, say, tick, began)
+            order = preset.order(args.seconds, args.neighbours, machine, args.keep)
+            outcome = carry_out(order, threads, say, tick, began, args.keep)
             raised.over.wait(LAST_TURNS_S)
             _show(args, threads, outcome, hardware, raised, server.url)
-            if args.keep:
-                _keep(server.url)
     return 0
 
 
@@ -186,11 +185,9 @@ def _show(
     )
 
 
-def _keep(url: str) -> None:
-    """Serve until the user has seen enough."""
-    print(f"serving {url} until Ctrl-C; look at it with: rooflens top --url {url}", file=sys.stderr, flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        threading.Event().wait()
+def _look_with(url: str) -> str:
+    """How another terminal sees the API."""
+    return "rooflens top" if url == SIDECAR_URL else f"rooflens top --url {url}"
 
 
 def _say(line: str) -> None:

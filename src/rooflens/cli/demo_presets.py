@@ -13,6 +13,7 @@ BLOCK_TOKENS = 16
 SHORT_PROMPTS, OUTPUTS = (16, 24), (32, 96)  # tokens, shortest and longest
 LONG_OUTPUT_TOKENS = 8  # few, so that long prompts never fill the batch
 LONG_EVERY_STEPS = 8
+LONGEST_PHASE_S = 3600.0  # that the engine takes
 CONCURRENCY, CONCURRENCY_BESIDE_LONG = 8, 6
 # Prompt tokens cost what a few decodes do on a CPU, so a mixed step stays below twice a decode step.
 CHUNK_TOKENS = 32
@@ -92,13 +93,19 @@ class Preset:
         single = {**short, "name": "single", "concurrency": 1, "seconds": single_s}
         return [*([single] if self.single else ()), {**load, "seconds": seconds - single_s}]
 
-    def order(self, seconds: float, neighbours: int, machine: Mapping[str, Any]) -> Order:
-        """What the engine's process is told; ``machine`` says where it runs and how large its model may be."""
+    def order(self, seconds: float, neighbours: int, machine: Mapping[str, Any], keep: bool = False) -> Order:
+        """What the engine's process is told; ``machine`` says where it runs and how large its model may be.
+
+        With ``keep`` the last phase goes on for as long as a phase can.
+        """
+        phases = self.phases(seconds)
+        if keep:
+            phases[-1] |= {"seconds": LONGEST_PHASE_S}
         return {
             **machine,
             "settings": self.settings,
             "faults": {**self.faults, "neighbours": neighbours},
-            "phases": self.phases(seconds),
+            "phases": phases,
         }
 
 

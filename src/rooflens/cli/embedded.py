@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ Order = Mapping[str, Any]
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 PROBE_S = 60.0
+GRACE_S = 3.0  # of steps that take a tenth of a second
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -87,18 +90,31 @@ def available_memory_bytes() -> int:
     return min(limits)
 
 
-def carry_out(order: Order, threads: int, say: Say, tick: Say, began: Began = lambda _outcome: None) -> Outcome:
+def carry_out(
+    order: Order,
+    threads: int,
+    say: Say,
+    tick: Say,
+    began: Began = lambda _outcome: None,
+    until_signal: bool = False,
+) -> Outcome:
     """Run the engine as ordered; RooflensError with its last words if it fails.
 
     ``say`` gets what a reader should keep, ``tick`` a line twice a second that replaces the one before. ``began`` is
-    called when the ring is there, before the load.
+    called when the ring is there, before the load. With ``until_signal`` SIGINT and SIGTERM end the engine in order
+    before its load is over, and a second one is a KeyboardInterrupt.
     """
     command = [sys.executable, "-P", "-m", "rooflens.adapters.embedded", json.dumps(order)]
     outcome, phase = None, None
-    with subprocess.Popen(
-        command, env=_environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
+    with (
+        contextlib.ExitStack() as stack,
+        subprocess.Popen(
+            command, env=_environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as child,
+    ):
         try:
+            if until_signal:
+                stack.enter_context(_ended_by_signals(child))
             for line in child.stdout or ():
                 told = json.loads(line)
                 if "ring" in told:
@@ -112,11 +128,39 @@ def carry_out(order: Order, threads: int, say: Say, tick: Say, began: Began = la
                     tick(f"  load {told['phase']}: {told['gone_s']:.0f} s, {told['steps']:,} steps")
             words = (child.stderr.read() if child.stderr else "").strip()
         finally:
-            if child.poll() is None:
-                child.terminate()
+            _end(child)
     if child.returncode or outcome is None:
         raise RooflensError(f"the embedded engine ended with {child.returncode}: {_last_line(words)}")
     return outcome
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Ask it to end; one that hangs in a step is not waited for."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+@contextlib.contextmanager
+def _ended_by_signals(child: subprocess.Popen[str]) -> Iterator[None]:
+    """Pass the first SIGTERM or SIGINT on to the engine, and go on reading what it says to its end."""
+    had: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        if had:
+            raise KeyboardInterrupt
+        had.append(number)
+        child.terminate()
+
+    kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def _last_line(text: str) -> str:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_windows import case, merged, steps
+from made_windows import CONFIG, INFO, case, merged, steps
 
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.longest_step import longest_step_s
 from rooflens.findings import Code, Finding, Severity, Status
 from rooflens.live_records import Load, Progress, State
-from rooflens.records import StepTable
+from rooflens.records import EngineInfo, StepTable
 
 
 def judge(table: StepTable, state: State = State.LIVE, **progress: Any) -> Finding:
@@ -126,3 +127,39 @@ def test_by_a_page_a_hang_may_be_a_long_prompt_for_a_minute(still_s: float, step
     assert ("long prompt" in found.summary) is (severity is Severity.WARNING)
     by_ring = judge(steps(), still_s=still_s)
     assert by_ring.severity is Severity.CRITICAL, "between two steps there is no prompt"
+
+
+def test_a_prefill_behind_a_long_cached_prefix_is_given_what_its_floor_takes() -> None:
+    """8,192 tokens at the end of a million take an H100 seconds by the model alone, a decode step does not."""
+    info = replace(INFO, max_context_tokens=1_000_000)
+    table = steps(observed_s=0.3)
+    made = case(StepTable({**table.columns, "query_tokens": np.full(100, 8192)}), info=info)
+    chunk = {"open_tokens": 8192, "open_requests": 1}
+
+    def status(made: Case, age_s: float, **what: int) -> Status:
+        return RULES[Code.ENGINE_STALLED](replace(made, progress=Progress(State.LIVE, open_age_s=age_s, **what))).status
+
+    bound_s = longest_step_s(replace(made, progress=Progress(State.LIVE, **chunk)))
+    assert bound_s is not None
+    assert bound_s > 10 * 0.3, "more than its tokens alone would be given"
+    assert status(made, 4 * bound_s - 0.1, **chunk) is Status.CLEARED
+    assert status(made, 4 * bound_s + 0.1, **chunk) is Status.FIRING
+    assert status(made, 3.1, open_tokens=32, open_requests=32) is Status.FIRING
+    assert status(replace(made, roofline=None), 4 * bound_s - 0.1, **chunk) is Status.FIRING
+
+
+def test_the_longest_context_is_the_limit_else_the_models_own_else_the_pool() -> None:
+    def bound_s(info: EngineInfo, table: StepTable) -> float | None:
+        chunk = Progress(State.LIVE, open_age_s=1.0, open_tokens=8192, open_requests=1)
+        return longest_step_s(replace(case(table, info=info), progress=chunk))
+
+    config = {k: v for k, v in CONFIG.items() if k != "max_position_embeddings"}
+    bare = replace(INFO, model_config=config, kv_blocks=None)
+    seen = StepTable({**steps().columns, "max_context_tokens": np.full(100, 50_000)})
+    plain = StepTable({n: c for n, c in steps().columns.items() if n != "max_context_tokens"})
+    assert bound_s(bare, plain) is None
+    assert bound_s(bare, seen) == bound_s(replace(bare, max_context_tokens=50_000), plain)
+    own = replace(bare, model_config={**CONFIG, "max_position_embeddings": 50_000})
+    assert bound_s(own, plain) == bound_s(bare, seen)
+    assert bound_s(replace(bare, kv_blocks=3125), plain) == bound_s(bare, seen), "16 tokens in each"
+    assert bound_s(replace(bare, max_context_tokens=10), seen) == bound_s(bare, seen), "it was longer all the same"
