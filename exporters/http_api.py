@@ -12,7 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from rooflens.exporters.http_guard import Guard
-from rooflens.exporters.json_view import MOST_STEPS, engines_json, findings_json, roofline_json, steps_json
+from rooflens.exporters.json_view import MOST_STEPS, engines_json, findings_json, problems, roofline_json, steps_json
+from rooflens.exporters.plain_json import plain
 from rooflens.exporters.prometheus import OPENMETRICS_TYPE, TEXT_TYPE
 from rooflens.findings import Code, Status
 from rooflens.records import RooflensError
@@ -61,7 +62,7 @@ def _add_pages(app: FastAPI, published: Published) -> None:
                 "snapshot_number": snapshot.number if snapshot else None,
                 "snapshot_age_s": round(age_s, 3) if snapshot else None,
                 "engines": len(snapshot.engines) if snapshot else None,
-                "problems": list(snapshot.problems) if snapshot else [],
+                "problems": plain(problems(snapshot)) if snapshot else [],
             },
             200 if well else 503,
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rooflens.exporters.plain_json import column, plain, words
 from rooflens.exporters.roofline_points import points, roofs
 from rooflens.findings import FINDINGS, Code, Finding, Status
-from rooflens.live_records import EngineView, Snapshot
+from rooflens.live_records import NOT_READ_YET, EngineView, Snapshot
 from rooflens.model_records import Bound
 from rooflens.records import GraphMode, RooflensError, StepKind
 
@@ -35,10 +35,20 @@ def engines_json(snapshot: Snapshot) -> dict[str, Any]:
     """Every engine with its state, facts and windows, oldest first; the sources, and what hinders the sidecar."""
     return {
         **_about(snapshot),
-        "problems": plain(snapshot.problems),
+        "problems": plain(problems(snapshot)),
         "sources": plain(snapshot.sources),
         "engines": [_engine(engine) for engine in snapshot.engines],
     }
+
+
+def problems(snapshot: Snapshot) -> tuple[str, ...]:
+    """What hinders the sidecar and its sources, one line each; those of a source name it."""
+    lines = dict.fromkeys(snapshot.problems)
+    for source in snapshot.sources:
+        problem = source.problem
+        if problem and problem != NOT_READ_YET and problem not in lines:
+            lines[problem if source.name in problem else f"{source.name}: {problem}"] = None
+    return tuple(lines)
 
 
 def findings_json(snapshot: Snapshot, status: Status | None = None, code: Code | None = None) -> dict[str, Any]:

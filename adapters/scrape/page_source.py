@@ -16,7 +16,7 @@ from rooflens.adapters.scrape.lives import Lives
 from rooflens.adapters.scrape.names import names_of
 from rooflens.adapters.scrape.readings import Key, PageReading, page_reading
 from rooflens.adapters.scrape.text import read_samples
-from rooflens.live_records import Progress, State
+from rooflens.live_records import NOT_READ_YET, Progress, State
 from rooflens.protocols import Batch
 from rooflens.records import RooflensError
 
@@ -63,7 +63,7 @@ class MetricsPage:
         self._thread: threading.Thread | None = None
         self.name = self._address.name
         self.state = State.UNREACHABLE
-        self.problem: str | None = "not read yet"
+        self.problem: str | None = NOT_READ_YET
         self.failures = 0
         self.last_read_unix_s: float | None = None
         self.taken_monotonic_s: float | None = None

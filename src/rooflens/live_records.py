@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rooflens.findings import Finding
 
 
+NOT_READ_YET = "not read yet"  # what a page says of itself before its first answer, which is no problem
+
+
 class SourceKind(StrEnum):
     """Where an engine's steps come from: RING is exact, METRICS is the engine's own /metrics page."""
 

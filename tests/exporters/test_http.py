@@ -52,6 +52,8 @@ def test_every_path_gives_what_the_snapshot_holds(url: str, snapshot: Snapshot) 
         assert (answer.status, answer.json) == (200, content), path
     health = ask(url, "/healthz")
     assert (health.status, health.json["status"], health.json["engines"]) == (200, "ok", 3)
+    assert health.json["problems"] == engines_json(snapshot)["problems"]
+    assert any("/metrics" in line or "http://" in line for line in health.json["problems"]), "the page that is silent"
 
 
 def test_the_page_of_metrics_comes_in_two_formats(url: str, snapshot: Snapshot) -> None:

@@ -22,7 +22,7 @@ from made_snapshot import (
 
 from rooflens.exporters.json_view import FACTS, engines_json, findings_json, roofline_json, steps_json
 from rooflens.findings import Code, Finding, Status
-from rooflens.live_records import EngineView, Snapshot
+from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
 ALL = {"engines": engines_json, "findings": findings_json, "roofline": roofline_json}
@@ -211,3 +211,17 @@ def test_rows_that_stand_for_several_steps_count_as_several() -> None:
     )
     (point,) = roofline_json(snapshot_of(view))["engines"][0]["points"]
     assert (point["steps"], point["batch_from"]) == (80, 32)
+
+
+def test_what_is_wrong_with_a_source_is_a_problem_that_names_it_once() -> None:
+    def page(name: str, problem: str | None) -> SourceHealth:
+        return SourceHealth(name, SourceKind.METRICS, State.UNREACHABLE, problem=problem)
+
+    bad = "/run/x.ring is not a rooflens ring"
+    sources = (
+        page("http://a:1", "http://a:1 asks for credentials (401)"), page("http://b:1", "it says nothing"),
+        page("http://c:1", None), page("http://d:1", "not read yet"), page("x.ring", bad),
+    )  # fmt: skip
+    snapshot = dataclasses.replace(made_snapshot(0), sources=sources, problems=("it turns slowly", bad))
+    expected = ["it turns slowly", bad, "http://a:1 asks for credentials (401)", "http://b:1: it says nothing"]
+    assert engines_json(snapshot)["problems"] == expected

@@ -193,3 +193,21 @@ def test_windows_and_counters_of_a_page_agree_where_the_time_went(watch: Callabl
     assert parts["idle"] >= (window.idle_s or 0.0) >= 0.01, "the rest before the window is no part of it"
     assert parts["not_recorded"] == pytest.approx(window.not_recorded_s, abs=2e-3)
     assert sum(parts.values()) == pytest.approx(time.monotonic() - began_s, abs=0.1)
+
+
+def test_sources_are_what_is_read_and_the_rings_of_engines_in_sight(watch: Callable[..., Watch], folder: Path) -> None:
+    def rings(snapshot: Snapshot) -> list[tuple[str, State]]:
+        return [(source["name"], source["state"]) for source in engines_json(snapshot)["sources"]]
+
+    it = watch()
+    with made_engine(folder) as engine:
+        engine.steps(10)
+        assert rings(it.turn()) == [(engine.path.name, "live")]
+        engine.kill()
+        for _ in range(2):
+            snapshot = it.turn()
+            assert rings(snapshot) == [(engine.path.name, "died")]
+        assert value(snapshot, metrics.SOURCES_UP, "ring") == 0
+    with made_engine(folder) as other:
+        other.steps(10)
+        assert rings(it.turn()) == [(other.path.name, "live")], "it took the label"

@@ -72,6 +72,7 @@ class Watch:
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
         self._once = Once()
         self._gone: dict[Key, tuple[EngineView, float]] = {}  # with when it was over, monotonic seconds
+        self._read_out: dict[Key, SourceHealth] = {}  # the rings of those
         self._standby: frozenset[str] = frozenset()
         self._faults: list[str] = []  # of this turn
         self._told: dict[str, str] = {}  # by other parts of the sidecar
@@ -88,6 +89,7 @@ class Watch:
         self._guarded("pages", self._read_pages)
         now_s = time.monotonic()
         self._gone = {key: gone for key, gone in self._gone.items() if now_s - gone[1] < GONE_KEPT_S}
+        self._read_out = {key: health for key, health in self._read_out.items() if key in self._gone}
         self._spent_s += time.thread_time() - cpu_s
         self.snapshot = self._published(time.time(), time.perf_counter() - started_s)
         return self.snapshot
@@ -139,8 +141,11 @@ class Watch:
             self._take(ring.run, batch, info, now_s, ring.state)
         finally:
             if ring.state is not State.LIVE:
+                key = self._engines[ring.run].key if ring.run in self._engines else None
                 self._end(ring.run, ring.state)
                 self._follower.drop(ring)
+                if key is not None:
+                    self._read_out[key] = ring.health()
 
     def _read_pages(self) -> None:
         live_rings = [e for e in self._engines.values() if e.source is SourceKind.RING]
@@ -214,7 +219,7 @@ class Watch:
         views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
         views.sort(key=lambda view: (view.model_name, view.engine))
         pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles)
-        sources = (*self._follower.health(), *pages)
+        sources = (*self._follower.health(), *self._read_out.values(), *pages)
         return Snapshot(
             number=self.snapshot.number + 1,
             created_unix_s=now_unix_s,
