@@ -9,7 +9,11 @@ from rooflens.cli.output import printable
 from rooflens.findings import Finding, Status
 from rooflens.live_records import EngineView, Snapshot, State
 
-NOTHING_YET = "no engine yet: start one with the hook, or give --scrape URL; 'rooflens doctor' says what is missing"
+NOTHING_YET = (
+    "no engine yet: a vLLM server's page (--scrape URL; while it starts up, wait), an engine with the hook, or "
+    "'rooflens demo' to try; 'rooflens doctor' says what is missing"
+)
+PATIENCE_TURNS = 3  # of the loop: the first answer of a page takes one or two
 
 NOT_READ_YET = "not read yet"  # what a page says of itself before its first answer
 
@@ -27,13 +31,12 @@ class Announcer:
         self._states: dict[tuple[str, str], tuple[State, float]] = {}
         self._firing: dict[tuple[str, str, str], Finding] = {}
         self._problems: frozenset[str] = frozenset()
-        self._began = False
+        self._turns_without: int | None = 0  # None once an engine was seen, or it was said that there is none
 
     def export(self, snapshot: Snapshot) -> None:
         """Say what is new."""
         for line in (*self._engines(snapshot), *self._findings(snapshot), *self._hindrances(snapshot)):
             say(f"{time.strftime('%H:%M:%S', time.localtime(snapshot.created_unix_s))}  {line}")
-        self._began = True
 
     def _engines(self, snapshot: Snapshot) -> list[str]:
         lines = []
@@ -43,9 +46,20 @@ class Announcer:
             self._states[key] = now = (view.state, view.first_seen_unix_s)
             if before.get(key) != now:
                 lines.append(f"{_name(view)}  {view.state}{_from(view)}{_without_floor(view)}")
-        if not self._began and not snapshot.engines:
-            lines.append(NOTHING_YET)
-        return lines
+        return lines + self._nothing_yet(snapshot)
+
+    def _nothing_yet(self, snapshot: Snapshot) -> list[str]:
+        """Once, after a few turns without any engine; a page that has not answered yet may have one."""
+        if self._turns_without is None or snapshot.engines:
+            self._turns_without = None
+            return []
+        if any(source.problem == NOT_READ_YET for source in snapshot.sources):
+            return []
+        self._turns_without += 1
+        if self._turns_without < PATIENCE_TURNS:
+            return []
+        self._turns_without = None
+        return [NOTHING_YET]
 
     def _findings(self, snapshot: Snapshot) -> list[str]:
         before, self._firing = self._firing, {}
@@ -73,7 +87,8 @@ def fired(finding: Finding) -> str:
     price = finding.price
     cost = ""
     if price is not None and price.judged_s > 0:
-        cost = f"; costs {price.saved_s / price.judged_s:.0%} of the engine's time"
+        share, low, high = (s / price.judged_s for s in (price.saved_s, price.saved_low_s, price.saved_high_s))
+        cost = f"; costs {share:.0%} of the engine's time ({low:.0%} to {high:.0%})"
     remedy = f"; {finding.remedy}" if finding.remedy else ""
     return f"{finding.severity}  {finding.code}: {finding.summary}{cost}{remedy}"
 
