@@ -17,6 +17,7 @@ FIRST_ENGINE = "0"
 LONGEST_NUMBER = 18  # digits of a whole number in a label; Python reads longer ones slowly
 # A page with more engines than this is an aggregator's, not a server's.
 MOST_ENGINES = 256
+TOO_MANY = f"more engines than a server has are on this page: {MOST_ENGINES} are read, those beyond are left out"
 MOST_COMPLAINTS = 20
 # Facts of the pool beyond these are no engine's: a block of one token takes a kilobyte or so, and memory ends before
 # a terabyte of them; the largest block in use has 4,096 tokens.
@@ -110,7 +111,7 @@ def page_reading(found: Samples, names: Names, unix_s: float, monotonic_s: float
                 continue
             key = (labels.get(MODEL, ""), labels.get(ENGINE, FIRST_ENGINE))
             cell = process if meaning.kind == "process" else _cell(cells, key, meaning.key)
-            complaint = "more engines than a server has are on this page" if cell is None else cell.add(sample, meaning)
+            complaint = TOO_MANY if cell is None else cell.add(sample, meaning)
             if complaint:
                 complaints[complaint] = None
     engines = {key: _reading(key, row, configs, names, unix_s, monotonic_s, complaints) for key, row in cells.items()}

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from scrape_pages import CONFIG, PAGES, page, read, recorded
 
 from rooflens.adapters.scrape.names import names_from, names_of
-from rooflens.adapters.scrape.readings import MOST_COMPLAINTS, MOST_ENGINES
+from rooflens.adapters.scrape.readings import MOST_COMPLAINTS, MOST_ENGINES, TOO_MANY
 
 RELEASES = json.loads((PAGES / "vllm_names.json").read_text())["releases"]
 ALWAYS = {"running", "waiting", "kv_used", "prompt_tokens", "generated_tokens", "inter_token_count", "finished",
@@ -178,7 +178,7 @@ def test_page_of_endless_engines_is_cut_and_said() -> None:
     text = "".join(f'vllm:num_requests_running{{engine="{n}",model_name="m"}} 1\n' for n in range(MOST_ENGINES + 50))
     found = read(text)
     assert len(found.engines) == MOST_ENGINES
-    assert found.complaints == ("more engines than a server has are on this page",)
+    assert found.complaints == (TOO_MANY,)
     assert len(found.complaints) <= MOST_COMPLAINTS
 
 

@@ -10,6 +10,7 @@ from pipeline.made_pages import AWAY, URL, Site, engines, page_states, value
 
 from rooflens import catalogue as metrics
 from rooflens.live_records import SourceKind, State
+from rooflens.pipeline import watch as watch_module
 from rooflens.pipeline.watch import Watch
 
 SAME = "http://localhost:8000/metrics"
@@ -119,3 +120,18 @@ def test_the_dead_go_out_of_sight_by_no_wall_clock(
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600.0)
     assert ("llama", "0", SourceKind.METRICS, State.ENDED) in engines(it.turn())
+
+
+def test_labels_that_change_at_every_read_do_not_pile_up(
+    watch: Callable[..., Watch], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "MOST_GONE", 4)
+    it = watch(scrape_urls=(URL,))
+    for number in range(5):
+        site.tell(0, model=f"m{number}")
+        snapshot = it.turn()
+    assert (len(snapshot.engines), snapshot.problems) == (5, ())
+    site.tell(0, model="m5")
+    snapshot = it.turn()
+    assert [view.model_name for view in snapshot.engines] == ["m1", "m2", "m3", "m4", "m5"]
+    assert snapshot.problems == (watch_module.LEFT_OUT,)

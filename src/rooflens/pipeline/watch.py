@@ -28,6 +28,9 @@ from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
 GONE_KEPT_S = 600.0  # an engine that ended or died stays in sight for so long
+# Of these, the last; each keeps its recent steps, and labels that change at every read would fill memory and pages.
+MOST_GONE = 64
+LEFT_OUT = f"more than {MOST_GONE} engines ended within {GONE_KEPT_S / 60:.0f} minutes: the last {MOST_GONE} are shown"
 MOST_PROBLEMS = 32  # lines; a folder full of damaged rings must not fill a page
 
 
@@ -72,6 +75,7 @@ class Watch:
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
         self._once = Once()
         self._gone: dict[Key, tuple[EngineView, float]] = {}  # with when it was over, monotonic seconds
+        self._left_out_s: float | None = None  # when the last one of these was left out
         self._read_out: dict[Key, SourceHealth] = {}  # the rings of those
         self._standby: frozenset[str] = frozenset()
         self._faults: list[str] = []  # of this turn
@@ -213,7 +217,11 @@ class Watch:
         engine.problem = problem
         engine.end(state, time.monotonic())
         if state is not State.STANDBY:
-            self._gone[engine.key] = (engine.view(), time.monotonic())
+            self._gone.pop(engine.key, None)
+            self._gone[engine.key] = (engine.view(), time.monotonic())  # the newest last
+            if len(self._gone) > MOST_GONE:
+                del self._gone[next(iter(self._gone))]
+                self._left_out_s = time.monotonic()
 
     def _published(self, now_unix_s: float, loop_s: float) -> Snapshot:
         views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
@@ -255,5 +263,6 @@ class Watch:
     def _problems(self) -> tuple[str, ...]:
         own = (line for engine in self._engines.values() for line in engine.problems)
         sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems)
-        lines = dict.fromkeys((*self._told.values(), *self._faults, *own, *sources))
+        recently = self._left_out_s is not None and time.monotonic() - self._left_out_s < GONE_KEPT_S
+        lines = dict.fromkeys((*self._told.values(), *self._faults, *((LEFT_OUT,) if recently else ()), *own, *sources))
         return tuple(lines)[:MOST_PROBLEMS]
