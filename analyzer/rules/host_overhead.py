@@ -116,7 +116,7 @@ def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dty
     share = float((filled(table, "wait_s")[known] <= NO_WAIT_RATIO * observed).mean())
     call = float(filled(table, "executor_s")[known].sum() / observed.sum())
     evidence = (
-        Evidence("steps_that_did_not_wait", share, "1"),
+        Evidence("share_of_steps_that_did_not_wait", share, "1"),
         Evidence("executor_call_share", call, "1"),
         *_host_times(table),
     )

@@ -145,7 +145,10 @@ def _price_of_queue(case: Case) -> Price | None:
     larger = at_larger_batch(roofline, table, rows, target)
     if larger is None:
         return None
-    derivation = f"the steps put through the roofline at a batch of {target:.0f}, as many fewer for the same tokens"
+    derivation = (
+        f"the middle of the steps put through the roofline at a batch of {target:.0f}, as many fewer for the same"
+    )
+    derivation += " tokens (what lies above the floor grows with the batch, to not at all)"
     return priced(larger.saved_s, larger.low_s, larger.high_s, judged_s, derivation)
 
 

@@ -57,7 +57,7 @@ def memory_bound_waste(case: Case) -> Finding:
         Evidence("floor", float(analysis.floor_s[rows].sum()), "s"),
         Evidence("reachable_fast", float(reach.fast_s[rows].sum()), "s"),
         Evidence("reachable_slow", slow_s, "s"),
-        Evidence("memory_bandwidth_used", float(analysis.memory_s[rows].sum()) / observed_s, "1"),
+        Evidence("share_of_the_memory_bandwidth", float(analysis.memory_s[rows].sum()) / observed_s, "1"),
     )
     if observed_s <= MARGIN_RATIO * slow_s:
         return cleared(case, CODE, "the steps take no longer than these bytes may take", *evidence)

@@ -1,4 +1,4 @@
-"""A larger batch would be nearly free, and requests are waiting."""
+"""Requests wait for a place in the batch while memory-bound steps leave room for more."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import admitted, at_cap, batch_of, budget_full, full, pool_known, queued, share
 from rooflens.analyzer.rules.reprice import Larger, at_larger_batch, ridge_batch, step_bytes, without_cache
 from rooflens.analyzer.sums import Mask, filled, steps_of
-from rooflens.findings import Code, Evidence, Finding
+from rooflens.findings import Code, Evidence, Finding, Price
 from rooflens.model_records import Bound
 
 CODE = Code.MISSED_BATCHING
 QUEUED_SHARE = 0.5  # of the steps: a queue that is there half of the time is not a burst
-MEMORY_SHARE = 0.5  # of the floor of these steps that memory must bind, or more sequences are not nearly free
+MEMORY_SHARE = 0.5  # of the floor of these steps that memory must bind, or more sequences share no reading
 LEAST_LARGER_RATIO = 1.25  # the batch that could run over the batch that ran: less is within a window's own variation
 LEAST_SAVED_RATIO = 0.05  # of the engine's time; less is not worth a restart
 
@@ -39,7 +39,9 @@ def missed_batching(case: Case) -> Finding:
     not state it: level at its maximum), those steps are bound by memory, the KV pool has room for a quarter more
     sequences, and the token budget is not full of prompts. It is kv_pressure when the pool is full instead. The price
     is the steps put through the roofline at the larger batch (the queue, the pool and the ridge allow it), as many
-    fewer for the same tokens; the evidence says how much longer each step, and so each token of a stream, takes.
+    fewer for the same tokens: the middle of a range that is wide where steps are far above their floor, for whether
+    that part grows with the batch is not known. The evidence says how much longer each step, and so each token of a
+    stream, takes at both ends.
     """
     if (few := too_few(case, CODE)) or case.window is None:
         return few or cannot_tell(case, CODE, NO_QUEUE)
@@ -92,7 +94,7 @@ def _judge(case: Case, held: Mask) -> Finding:
         Evidence("batch_of_the_ridge", ridge),
         Evidence("batch_of_the_kv_pool", room),
         Evidence("requests_waiting_mean", float((filled(table, "waiting")[rows] * steps).sum() / steps.sum())),
-        Evidence("steps_with_a_queue", share(held, table), "1"),
+        Evidence("share_of_steps_with_a_queue", share(held, table), "1"),
         Evidence("kv_used_mean", case.figures[-1].kv_used_mean or 0.0, "1"),
         Evidence("step_time_growth_low", larger.step_growth_low, "1"),
         Evidence("step_time_growth_high", larger.step_growth_high, "1"),
@@ -100,7 +102,10 @@ def _judge(case: Case, held: Mask) -> Finding:
     price = priced(larger.saved_s, larger.low_s, larger.high_s, judged_s, _derivation(target))
     flag = setting(case.info, str(target), "allow {} sequences at once", "--max-num-seqs", "--max-running-requests")
     remedy = f"{flag}; each token of a stream then takes {_growth(larger)}, and nobody waits for a place"
-    text = f"{batch:.3g} sequences run and requests wait: {target} at once take {_growth(larger)} a step"
+    text = (
+        f"{_range(price)} of the engine's time: {batch:.3g} sequences run and requests wait; {target} at once take "
+        f"{_growth(larger)} a step"
+    )
     return firing(case, CODE, text, evidence, remedy, confidence=0.8, price=price)
 
 
@@ -122,8 +127,14 @@ def _growth(larger: Larger) -> str:
     return f"{low:.2f} to {high:.2f} times as long"
 
 
+def _range(price: Price) -> str:
+    """What would be saved, from the worse assumption to the better one, as shares of what was judged."""
+    low, high = (f"{saved_s / price.judged_s:.0%}" for saved_s in (price.saved_low_s, price.saved_high_s))
+    return low if low == high else f"{low} to {high}"
+
+
 def _derivation(target: int) -> str:
     return (
-        f"the steps put through the roofline at a batch of {target}, as many fewer for the same tokens (what lies "
-        "above the floor grows with the batch, to not at all)"
+        f"the middle of the steps put through the roofline at a batch of {target}, as many fewer for the same tokens "
+        "(what lies above the floor grows with the batch, to not at all)"
     )

@@ -133,7 +133,7 @@ def _judge(case: Case, stalls: _Stalls, confidence: float) -> Finding:
         Evidence("stall_median", typical_s, "s"),
         Evidence("stall_max", float(stalls.seconds.max()), "s"),
         Evidence("decode_step_median", stalls.decode_s, "s"),
-        Evidence("tokens_behind_a_stall", share, "1"),
+        Evidence("share_of_tokens_behind_a_stall", share, "1"),
         Evidence("prompt_tokens_in_a_stall", float(np.median(stalls.prompt_tokens))),
         Evidence("seconds_for_each_prompt_token", slope_s, "s"),
         *((Evidence("chunk_for_twice_a_decode_step", chunk),) if chunk else ()),

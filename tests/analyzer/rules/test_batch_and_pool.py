@@ -127,8 +127,12 @@ def test_a_missed_batch_is_priced_with_its_effect_on_every_token() -> None:
     found = judge(BATCH, steps(decode=4, waiting=12), FOUR)
     price, facts = price_of(found), {e.name: e.value for e in found.evidence}
     assert facts["batch_possible"] == 16
-    # The weights dominate: a quarter of the steps would do, each hardly longer.
-    assert price.saved_s == pytest.approx(0.75 * price.judged_s, rel=0.1)
+    # The weights dominate: a quarter of the steps would do, each hardly longer, or longer by all above the floor.
+    assert price.saved_high_s == pytest.approx(0.75 * price.judged_s, rel=0.1)
+    assert price.saved_low_s == pytest.approx(0.75 / 1.4 * price.judged_s, rel=0.1)
+    assert price.saved_s == pytest.approx((price.saved_low_s + price.saved_high_s) / 2)
+    low, high = (f"{saved_s / price.judged_s:.0%}" for saved_s in (price.saved_low_s, price.saved_high_s))
+    assert found.summary.startswith(f"{low} to {high} of the engine's time: ")
     assert 1.0 < float(facts["step_time_growth_low"]) < 1.2
     assert found.remedy is not None
     assert "--max-num-seqs 16" in found.remedy
@@ -141,6 +145,12 @@ def test_a_missed_batch_is_priced_with_its_effect_on_every_token() -> None:
 def test_a_quarter_more_sequences_at_least(waiting: int, fires: bool) -> None:
     info = info_with(max_sequences=6)
     assert (judge(BATCH, steps(decode=6, waiting=waiting), info).status is Status.FIRING) is fires
+
+
+def test_far_above_the_floor_the_price_is_a_wide_range_and_no_end_of_it() -> None:
+    price = price_of(judge(BATCH, steps(decode=4, waiting=12, factor=15.0), FOUR))
+    assert price.saved_low_s < 0.06 * price.judged_s < 0.7 * price.judged_s < price.saved_high_s
+    assert 0.3 * price.judged_s < price.saved_s < 0.5 * price.judged_s
 
 
 def test_the_pool_and_the_ridge_limit_the_batch() -> None:
