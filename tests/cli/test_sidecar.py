@@ -198,7 +198,7 @@ def test_what_is_no_address(text: str) -> None:
         host_and_port(text)
 
 
-def test_a_finding_is_told_with_price_and_remedy_once_and_when_it_clears(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_is_told_with_price_and_remedy_once_and_when_it_clears() -> None:
     from dataclasses import replace
 
     from made_snapshot import made_snapshot
@@ -210,16 +210,18 @@ def test_a_finding_is_told_with_price_and_remedy_once_and_when_it_clears(capsys:
         price=Price(2.0, 10.0, 1.0, 3.0, "made up"), remedy="--kv-cache-memory 8G",
     )  # fmt: skip
     quiet = replace(snapshot, engines=(replace(view, findings=()),), problems=(), sources=())
-    firing = replace(quiet, engines=(replace(view, findings=(finding,)),), problems=("a ring is\x1b[2J damaged",))
-    announcer, told = Announcer(), []
+    firing = replace(quiet, engines=(replace(view, findings=(finding,)),), problems=("a ring is damaged",))
+    said: list[str] = []
+    announcer, told = Announcer(said.append), []
     for each in (quiet, firing, firing, quiet):
         announcer.export(each)
-        told.append([line[10:] for line in capsys.readouterr().out.splitlines()])
+        told.append([line[10:] for line in said])
+        said.clear()
     name = f"{view.model_name}/{view.engine}"
     assert len(told[0]) == 1
     assert told[1] == [
         f"{name}  warning  kv_pressure: the pool is full; costs 20% of the engine's time (10% to 30%); --kv-cache-memory 8G",
-        "problem  a ring is?[2J damaged",
+        "problem  a ring is damaged",
     ]
     assert told[2] == []
     assert told[3] == [f"{name}  cleared  kv_pressure"]

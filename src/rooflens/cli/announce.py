@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
+from collections.abc import Callable
 
-from rooflens.cli.output import printable
 from rooflens.findings import Finding, Status
 from rooflens.live_records import EngineView, Snapshot, State
 
@@ -18,16 +17,11 @@ PATIENCE_TURNS = 3  # of the loop: the first answer of a page takes one or two
 NOT_READ_YET = "not read yet"  # what a page says of itself before its first answer
 
 
-def say(line: str) -> None:
-    """One line on standard output, at once; whoever closed it does not end the sidecar."""
-    with contextlib.suppress(OSError, ValueError):
-        print(printable(line), flush=True)
-
-
 class Announcer:
     """An exporter that tells, in one line each, what a snapshot has that the one before it had not."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._states: dict[tuple[str, str], tuple[State, float]] = {}
         self._firing: dict[tuple[str, str, str], Finding] = {}
         self._problems: frozenset[str] = frozenset()
@@ -36,7 +30,7 @@ class Announcer:
     def export(self, snapshot: Snapshot) -> None:
         """Say what is new."""
         for line in (*self._engines(snapshot), *self._findings(snapshot), *self._hindrances(snapshot)):
-            say(f"{time.strftime('%H:%M:%S', time.localtime(snapshot.created_unix_s))}  {line}")
+            self._say(f"{time.strftime('%H:%M:%S', time.localtime(snapshot.created_unix_s))}  {line}")
 
     def _engines(self, snapshot: Snapshot) -> list[str]:
         lines = []

@@ -23,6 +23,11 @@ def _finite(data: Any) -> Any:
     return data
 
 
+def one_line(text: str) -> str:
+    """``text`` with a question mark for every control character, ends of lines too: a file's name may hold any."""
+    return printable(text).replace("\n", "?")
+
+
 def printable(text: str) -> str:
     """``text`` with a question mark for every control character but the end of a line: a ring may hold any word."""
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

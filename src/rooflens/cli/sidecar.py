@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +78,11 @@ def _one_thread() -> None:
 
 
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
-    from rooflens.cli.announce import Announcer, say
+    from rooflens.cli.announce import Announcer
     from rooflens.cli.devices import hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.this_cpu import measured, read_bytes_here
+    from rooflens.cli.voice import Voice
     from rooflens.config import host_and_port, sidecar_settings
 
     flags = {
@@ -114,11 +115,12 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
             return 0
         watch = Watch(_watch_settings(args.folders, settings, hardware or found, model_config))
         try:
-            for line in _watched(watch.settings, found is not None):
-                say(line)
-            say(f"metrics   {server.url}/metrics")
-            say(f"API       {server.url}/api/v1/engines")
-            run_loop(watch, (server, Announcer()), stop)
+            with closing(Voice()) as voice:
+                for line in _watched(watch.settings, found is not None):
+                    voice.say(line)
+                voice.say(f"metrics   {server.url}/metrics")
+                voice.say(f"API       {server.url}/api/v1/engines")
+                run_loop(watch, (server, Announcer(voice.say)), stop)
         finally:
             watch.close()
     finally:
