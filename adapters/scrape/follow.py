@@ -29,6 +29,16 @@ SEVERAL = (
     "start one API server, or set PROMETHEUS_MULTIPROC_DIR for all of them"
 )
 
+WITHOUT_RESTART = (
+    "without a restart: this interval is left out; several API servers without PROMETHEUS_MULTIPROC_DIR do this, or "
+    "the engine's own accounting"
+)
+UNTOLD = (
+    "and the page does not say when its process started: this interval is left out; the engine restarts every few "
+    "seconds (look at its log), or several API servers answer in turn (set PROMETHEUS_MULTIPROC_DIR), or it is the "
+    "engine's own accounting"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -109,8 +119,7 @@ class Follower:
         name = sorted(fallen)[0].removesuffix("_sum").removesuffix("_count")
         self._complain(
             f"{name} went down by {(before.get(sorted(fallen)[0]) or 0) - (reading.get(sorted(fallen)[0]) or 0):g} "
-            "without a restart: this interval is left out; several API servers without PROMETHEUS_MULTIPROC_DIR do "
-            "this, or the engine's own accounting"
+            + (UNTOLD if started_unix_s is None and self._begun is None else WITHOUT_RESTART)
         )
 
     def _advance(self, base: Reading, reading: Reading, started_unix_s: float | None) -> None:

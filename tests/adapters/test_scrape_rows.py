@@ -322,6 +322,8 @@ def test_met_01_all_falls_without_a_start_time_again_and_again_are_no_restarts()
         values = DECODE_1 if turn % 2 else DECODE_2
         complaints += [c for batch in feed(page(started=None, **values)) for c in batch.complaints]
     assert len(complaints) >= 3
+    for words in ("does not say when its process started", "the engine restarts every few", "or several API servers"):
+        assert all(words in complaint for complaint in complaints)
 
 
 def test_met_04_accounting_that_goes_backwards_drops_the_window() -> None:
