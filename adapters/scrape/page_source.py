@@ -32,10 +32,10 @@ CLOSING_S = 1.0
 class MetricsPage:
     """The engines of one /metrics page.
 
-    ``state`` is LIVE while the page answers and UNREACHABLE otherwise; ``problem`` is one line with the next step,
-    None while all is well; ``failures`` counts the fetches that failed. ``name`` has no credentials. Ages are told by
-    ``taken_monotonic_s``, when the last page came: ``last_read_unix_s`` jumps with the wall clock. Raises
-    RooflensError for a url that cannot be fetched, or a token that cannot be sent.
+    ``state`` is LIVE while the page answers with the engine's metrics and UNREACHABLE otherwise; ``problem`` is one
+    line with the next step, None while all is well; ``failures`` counts the fetches that failed. ``name`` has no
+    credentials. Ages are told by ``taken_monotonic_s``, when the last page came: ``last_read_unix_s`` jumps with the
+    wall clock. Raises RooflensError for a url that cannot be fetched, or a token that cannot be sent.
     """
 
     def __init__(
@@ -140,11 +140,15 @@ class MetricsPage:
             for key in [key for key in self._followers if key not in reading.engines]:
                 self._gone += self._followers.pop(key).ended()
         self.taken_monotonic_s = monotonic_s
-        self.state, self.problem = State.LIVE, self._nothing_said(reading)
+        self.problem = self._nothing_said(reading)
+        # Whatever else answers at this address is no source, however well it does.
+        self.state = State.LIVE if reading.named else State.UNREACHABLE
 
     def _nothing_said(self, reading: PageReading) -> str | None:
         if reading.engines:
             return None
+        if reading.complaints:
+            return f"{self.name} has vLLM's metrics, and none that can be read: {reading.complaints[0]}"
         if reading.announced:
             return f"{self.name} names vLLM's metrics and has no value yet: send it a request"
         return (

@@ -12,6 +12,7 @@ from typing import NamedTuple
 MOST_COMPLAINTS = 5
 # Labels of a sample longer than this are no engine's; it also bounds what the cache of labels holds.
 LONGEST_LABELS = 8192
+ANY_PROCESS = "process_"  # what every client library tells of its own process; no sign of an engine
 
 _SAMPLE = re.compile(
     r"""[ \t]*(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?[ \t]*
@@ -49,6 +50,7 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
     """Every sample of ``text`` (exposition format 0.0.4) whose name is ``wanted``; other lines are not judged."""
     samples: list[Sample] = []
     broken: dict[str, int] = {}
+    too_long: dict[str, int] = {}
     announced = False
     for line in text.split("\n"):
         brace = line.find("{")
@@ -57,18 +59,26 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
             if not announced and line.startswith("# "):
                 announced = _announced(line) in wanted
             continue
-        sample = _sample(name, line.lstrip()[len(name) :])
+        rest = line.lstrip()[len(name) :]
+        sample = _sample(name, rest)
         if sample is None:
-            broken[name] = broken.get(name, 0) + 1
+            wrong = too_long if len(rest) > LONGEST_LABELS else broken
+            wrong[name] = wrong.get(name, 0) + 1
         else:
             samples.append(sample)
-    complaints = [f"{name}: {count} lines that cannot be read" for name, count in broken.items()]
+    complaints = [
+        f"{name}: {count} lines with labels of more than {LONGEST_LABELS:,} characters, which are not read: "
+        "give the model a shorter name (--served-model-name)"
+        for name, count in too_long.items()
+    ]
+    complaints += [f"{name}: {count} lines that cannot be read" for name, count in broken.items()]
     return Samples(tuple(samples), tuple(complaints[:MOST_COMPLAINTS]), announced)
 
 
 def _announced(line: str) -> str:
     words = line.split(None, 3)
-    return words[2] if len(words) > 2 and words[1] in ("HELP", "TYPE") else ""
+    told = len(words) > 2 and words[1] in ("HELP", "TYPE") and not words[2].startswith(ANY_PROCESS)
+    return words[2] if told else ""
 
 
 def _sample(name: str, rest: str) -> Sample | None:

@@ -29,8 +29,8 @@ class State(StrEnum):
     """How an engine is doing, as far as its source tells.
 
     LIVE: its ring is held, or its page answers. ENDED: closed in order. DIED: gone without a word.
-    UNREACHABLE: its page does not answer now. STANDBY: its page is left aside because its ring, or another page that
-    tells of the same engine, is read.
+    UNREACHABLE: its page does not answer now, or something else answers there. STANDBY: its page is left aside because
+    its ring, or another page that tells of the same engine, is read.
     """
 
     LIVE = "live"

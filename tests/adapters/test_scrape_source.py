@@ -109,21 +109,23 @@ def test_read_does_not_wait_for_a_server_that_hangs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "words", "state"),
     [
-        ("<html>Sign in</html>\n", "not with vLLM's metrics"),
-        ("", "not with vLLM's metrics"),
-        ("# TYPE vllm:num_requests_running gauge\n", "has no value yet"),
-        ('vllm:avg_generation_throughput_toks_per_s{model_name="x"} 0.0\n', "not with vLLM's metrics"),
+        ("<html>Sign in</html>\n", "not with vLLM's metrics", State.UNREACHABLE),
+        ("", "not with vLLM's metrics", State.UNREACHABLE),
+        ("# TYPE vllm:num_requests_running gauge\n", "has no value yet", State.LIVE),
+        ("# HELP process_start_time_seconds x\n", "not with vLLM's metrics", State.UNREACHABLE),
+        ('vllm:avg_generation_throughput_toks_per_s{model_name="x"} 0.0\n', "not with vLLM's", State.UNREACHABLE),
+        (page(model="x" * 9000), "none that can be read: vllm:num_requests_running: 1 lines with labels", State.LIVE),
     ],
 )
-def test_page_without_an_engine_is_a_problem_and_no_failure(text: str, words: str) -> None:
+def test_page_without_an_engine_is_a_problem_and_no_failure(text: str, words: str, state: State) -> None:
     with serving(Site(text)) as url:
         source = MetricsPage(url)
         assert source.fetch_once()
     assert source.problem is not None
     assert words in source.problem
-    assert (source.read(), source.failures, source.state) == ([], 0, State.LIVE)
+    assert (source.read(), source.failures, source.state) == ([], 0, state)
 
 
 def test_a_fault_of_ours_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:

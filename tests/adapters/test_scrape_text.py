@@ -119,13 +119,26 @@ def test_comments_with_colons_over_samples_with_underscores() -> None:
 @pytest.mark.parametrize(
     "line",
     ["vllm:a", "vllm:a x", "vllm:a 1_000", "vllm:a 0x10", 'vllm:a{x="1" 2', 'vllm:a{x="1} 2', "vllm:a{x=1} 2",
-     'vllm:a{x="1"y="2"} 2', 'vllm:a{x="1",x="2"} 2', "vllm:a 1 2 3", "vllm:a 1 1.5", 'vllm:a{=""} 1', "vllm:a{,} 1",
-     'vllm:a{x="' + "y" * LONGEST_LABELS + '"} 1'],
+     'vllm:a{x="1"y="2"} 2', 'vllm:a{x="1",x="2"} 2', "vllm:a 1 2 3", "vllm:a 1 1.5", 'vllm:a{=""} 1', "vllm:a{,} 1"],
 )  # fmt: skip
 def test_garbage_is_complained_about_and_left_out(line: str) -> None:
     found = read_samples(f"b 1\n{line}\nb 2\n", NAMES)
     assert [sample.value for sample in found.samples] == [1, 2]
     assert found.complaints == ("vllm:a: 1 lines that cannot be read",)
+
+
+def test_labels_that_are_too_long_are_called_so() -> None:
+    found = read_samples('vllm:a{x="' + "y" * LONGEST_LABELS + '"} 1\nvllm:a ?\n', NAMES)
+    long, broken = found.complaints
+    assert long.startswith("vllm:a: 1 lines with labels of more than 8,192 characters")
+    assert "--served-model-name" in long
+    assert broken == "vllm:a: 1 lines that cannot be read"
+
+
+def test_what_every_process_tells_announces_no_engine() -> None:
+    wanted = names_of("vllm").meanings
+    assert not read_samples("# TYPE process_start_time_seconds gauge\n", wanted).announced
+    assert read_samples("# TYPE vllm:num_requests_running gauge\n", wanted).announced
 
 
 def test_complaints_are_few_and_repeat_nothing_of_the_page() -> None:
