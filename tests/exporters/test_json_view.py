@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,3 +227,20 @@ def test_what_is_wrong_with_a_source_is_a_problem_that_names_it_once() -> None:
     snapshot = dataclasses.replace(made_snapshot(0), sources=sources, problems=("it turns slowly", bad))
     expected = ["it turns slowly", bad, "http://a:1 asks for credentials (401)", "http://b:1: it says nothing"]
     assert engines_json(snapshot)["problems"] == expected
+
+
+def names_in(content: Any) -> set[str]:
+    if isinstance(content, dict):
+        return set(content).union(*map(names_in, content.values()))
+    return set().union(*map(names_in, content)) if isinstance(content, list) else set()
+
+
+def test_the_page_of_the_api_speaks_of_what_there_is() -> None:
+    snapshot = snapshot_of(made_engine(1, "m", "0"))
+    there = names_in([render(snapshot) for render in ALL.values()]) | names_in(steps_json(snapshot, "m", "0"))
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    spoken_of = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page))
+    endings = {"cannot_tell"}
+    assert spoken_of - there - endings == set()
+    told = {"resolution_steps", "not_recorded_s", "between_s", "idle_s", "still_s", "load", "steps_made"}
+    assert {name for name in told if f"`{name}`" not in page} == set()
