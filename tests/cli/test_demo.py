@@ -199,7 +199,12 @@ def test_the_blocks_said_to_be_needed_are_just_enough() -> None:
 def test_the_findings_are_told_with_price_remedy_and_what_is_missing() -> None:
     said: list[str] = []
     raised = Raised(said.append)
-    assert "none above info" in findings_text(raised, None, "http://127.0.0.1:1")
+    assert findings_text(raised, None) == "findings  none above info"
+    untold = Finding(Code.MEMORY_BOUND_WASTE, Severity.INFO, Status.CANNOT_TELL, "?", missing=("what is reachable",))
+    raised.ring = Path("ours.ring")
+    raised.export(snapshot_of((untold,)))
+    text = findings_text(raised, None)
+    assert text == "findings  none above info; not told: memory_bound_waste (what is reachable)"
     raised.findings[Code.KV_PRESSURE] = Finding(
         Code.KV_PRESSURE,
         Severity.WARNING,
@@ -209,16 +214,15 @@ def test_the_findings_are_told_with_price_remedy_and_what_is_missing() -> None:
         price=Price(0.5, 2.0, 0.1, 0.9, "re-evaluated"),
         remedy="more memory",
     )
-    text = findings_text(raised, "kv_pressure", "http://127.0.0.1:1")
+    text = findings_text(raised, "kv_pressure")
     for part in (
         "kv_pressure, as the fault should raise",
         "warning   kv_pressure: 7 preemptions",
         "kv used mean 0.95, kv blocks 20",
         "500 ms (25%) of 2 s, 100 ms to 900 ms: re-evaluated",
         "remedy    more memory",
-        "docs/findings.md#kv_pressure",
-        "http://127.0.0.1:1/api/v1/findings",
+        "rooflens explain kv_pressure",
     ):
         assert part in text
-    assert "kv_pressure; host_overhead was expected" in findings_text(raised, "host_overhead", "")
-    assert "none above info; host_overhead was expected" in findings_text(Raised(said.append), "host_overhead", "")
+    assert "kv_pressure; host_overhead was expected" in findings_text(raised, "host_overhead")
+    assert "none above info; host_overhead was expected" in findings_text(Raised(said.append), "host_overhead")

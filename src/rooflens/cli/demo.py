@@ -177,10 +177,12 @@ def _show(
     print(f"model     {outcome.weight_bytes / 1e6:,.0f} MB of weights read in every step")
     if outcome.why_smaller:
         print(f"          {outcome.why_smaller}")
-    print(f"\n{printable(findings_text(raised, expected, url))}")
+    print(f"\n{printable(findings_text(raised, expected))}")
     print(
-        f"\nThe ring stays; look again with: rooflens analyze {recording.path}\n"
-        "(analyze measures this machine anew, so its floor may differ from the one above)",
+        f"\nThe live API ended with the engine; with --keep the load goes on until Ctrl-C, for {_look_with(url)}\n"
+        f"Findings were judged over windows of {WINDOW_S:.0f} s, those of a sidecar take ten.\n"
+        f"The ring stays until two later demos have ended; look again with: rooflens analyze {recording.path}\n"
+        "(analyze measures this machine anew in the same way, so its floor differs by what others leave of it)",
         flush=True,
     )
 

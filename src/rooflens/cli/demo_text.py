@@ -13,14 +13,14 @@ WIDTH, NAME_WIDTH = 118, 10
 MOST_EVIDENCE = 8  # facts; the API has them all
 
 
-def findings_text(raised: Raised, expected: str | None, url: str) -> str:
-    """Each finding with its price and remedy, then what could not be told and why, then where the API is."""
-    lines = [f"findings  {_headline([finding.code for finding in raised.serious], expected)}"]
+def findings_text(raised: Raised, expected: str | None) -> str:
+    """What fired above info and what could not be told and why, then each finding with its price and remedy."""
+    untold = [f"{code} ({'; '.join(finding.missing)})" for code, finding in raised.cannot_tell.items()]
+    told = _headline([finding.code for finding in raised.serious], expected)
+    lines = _wrapped("findings", f"{told}; not told: {', '.join(untold)}" if untold else told)
     for finding in raised.findings.values():
         lines += ["", *_finding(finding)]
-    for code, finding in raised.cannot_tell.items():
-        lines += ["", *_wrapped("not told", f"{code}: needs {'; '.join(finding.missing)}")]
-    return "\n".join([*lines, "", f"live API  {url}/api/v1/findings, metrics {url}/metrics"])
+    return "\n".join(lines)
 
 
 def _headline(codes: Sequence[str], expected: str | None) -> str:
@@ -30,7 +30,7 @@ def _headline(codes: Sequence[str], expected: str | None) -> str:
     hint = f"; {expected} was expected, unless an option took the fault away: give more --seconds" if expected else ""
     if codes:
         return f"{', '.join(codes)}{hint}"
-    return f"none above info{hint or ': nothing is wrong with this engine and load'}"
+    return f"none above info{hint}"
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -41,7 +41,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield from _wrapped("price", price_text(finding.price))
     if finding.remedy:
         yield from _wrapped("remedy", finding.remedy)
-    yield from _wrapped("runbook", finding.runbook)
+    yield from _wrapped("more", f"rooflens explain {finding.code}")
 
 
 def price_text(price: Price | None) -> str:
