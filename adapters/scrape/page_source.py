@@ -111,7 +111,9 @@ class MetricsPage:
         began_s = time.monotonic()
         try:
             page = fetch(self._address, self._limits)
-            self.take(page, time.time(), time.monotonic())
+            # It was written at some moment since it was asked for: the middle is wrong by the half of that at most.
+            late_s = (time.monotonic() - began_s) / 2
+            self.take(page, time.time() - late_s, time.monotonic() - late_s)
         except RooflensError as error:
             self.failures += 1
             self.problem, self.state = str(error), State.UNREACHABLE
@@ -126,7 +128,7 @@ class MetricsPage:
         return True
 
     def take(self, page: Page, unix_s: float, monotonic_s: float) -> None:
-        """Take in one page that came at this moment."""
+        """Take in one page that was written at this moment."""
         reading = page_reading(read_samples(page.text, self._names.meanings), self._names, unix_s, monotonic_s)
         clock_unix_s = unix_s if page.clock_unix_s is None else page.clock_unix_s
         life = self._lives.judge(reading.process_started_unix_s, clock_unix_s)

@@ -6,12 +6,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from scrape_pages import DECODE_1, DECODE_2, Site, numbers, page, recorded, serving
 
 from rooflens.adapters.scrape import page_source
-from rooflens.adapters.scrape.fetch import Limits
+from rooflens.adapters.scrape.fetch import Limits, Page
 from rooflens.adapters.scrape.page_source import MetricsPage
 from rooflens.live_records import State
 from rooflens.protocols import Batch
@@ -48,6 +49,28 @@ def test_rows_come_by_themselves() -> None:
     assert 0 < source.read_s < PATIENCE_S
     threads = [thread.name for thread in threading.enumerate()]
     assert not [name for name in threads if name == f"scrape {source.name}"]
+
+
+def test_a_page_is_of_the_middle_of_its_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A starved server answers late with what it knew early: the interval between two pages is not the one's delay."""
+    now_s = 1_700_000_100.0
+
+    def fetched(text: str, took_s: float) -> Page:
+        nonlocal now_s
+        now_s += took_s
+        return Page(text)
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, time=lambda: now_s)
+    monkeypatch.setattr(page_source, "time", clock)
+    source = MetricsPage("http://engine:8000")
+    for text, begin_s, took_s in ((page(**DECODE_1), 100.0, 2.0), (page(**DECODE_2), 105.0, 0.2)):
+        now_s = 1_700_000_000.0 + begin_s
+        monkeypatch.setattr(page_source, "fetch", lambda *_, text=text, took_s=took_s: fetched(text, took_s))
+        assert source.fetch_once()
+    row = numbers(source.read()[0])
+    assert row["submit_monotonic_s"] == 1_700_000_101.0
+    assert row["output_monotonic_s"] == pytest.approx(1_700_000_105.1)
+    assert source.last_read_unix_s == pytest.approx(1_700_000_105.2)
 
 
 def test_failure_is_said_in_one_line_and_recovery_is_seen() -> None:
