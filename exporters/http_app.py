@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -22,6 +23,7 @@ MOST_CONNECTIONS = 64  # each holds at most one page, 3 MB where there are 64 en
 MOST_HEAD_BYTES = 16_384
 # From connecting to the last byte; a page of 64 engines takes milliseconds, a slow link seconds.
 CONNECTION_S = 20.0
+HEAD_S = 5.0  # from connecting to the end of the request's head, which fits into one packet or a few
 DATE_S = 1.0  # what a Date header resolves
 CLOSE_S = 2  # for responses that are under way when the server stops
 
@@ -108,18 +110,56 @@ class _Server(uvicorn.Server):
 
 
 class _BoundedConnection(H11Protocol):
-    """A connection that ends after CONNECTION_S, whatever its client does or leaves undone."""
+    """A connection that ends after CONNECTION_S, whatever its client does or leaves undone, and sooner without a head.
 
-    _end: asyncio.TimerHandle | None = None
+    Where there is room for one more only, the oldest one makes it that has asked for nothing yet.
+    """
+
+    _ends: tuple[asyncio.TimerHandle, ...] = ()
+    _began_s = 0.0
+    _ended = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._end = self.loop.call_later(CONNECTION_S, transport.abort)
+        self._began_s = self.loop.time()
+        self._ends = (
+            self.loop.call_later(CONNECTION_S, transport.abort),
+            self.loop.call_later(HEAD_S, self._give_up_if_silent),
+        )
+        self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._end is not None:
-            self._end.cancel()
+        for end in self._ends:
+            end.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            super().data_received(data)
+        except h11.ProtocolError:  # uvicorn would answer one that has its answer already
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        if not self._silent:
+            self.cycle.disconnected = True  # what is under way for it has nobody to go to
+        super().send_400_response(msg)
+
+    @property
+    def _silent(self) -> bool:
+        cycle: object = self.cycle
+        return cycle is None
+
+    def _give_up_if_silent(self) -> None:
+        if self._silent:
+            self._ended = True
+            self.transport.abort()
+
+    def _make_room(self) -> None:
+        open_now = [each for each in self.connections if isinstance(each, _BoundedConnection) and not each._ended]
+        if self.limit_concurrency is not None and len(open_now) >= self.limit_concurrency:
+            silent = [each for each in open_now if each._silent and each is not self]
+            if silent:
+                min(silent, key=lambda each: each._began_s)._give_up_if_silent()
 
 
 _WHY = {

@@ -240,6 +240,7 @@ def test_more_connections_than_allowed_are_turned_away_for_a_while(
     monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot
 ) -> None:
     monkeypatch.setattr(http_app, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(http_app._BoundedConnection, "_make_room", lambda self: None)  # as if all had asked
     server = LiveServer("127.0.0.1", 0)
     server.start()
     try:
@@ -251,6 +252,38 @@ def test_more_connections_than_allowed_are_turned_away_for_a_while(
         assert any(ask(server.url, "/healthz").status == 200 for _ in range(100))
     finally:
         server.close()
+
+
+def test_who_asks_for_nothing_makes_room(url: str) -> None:
+    idle = [connect(url) for _ in range(2 * http_app.MOST_CONNECTIONS)]
+    with contextlib.suppress(ConnectionError):  # the oldest are gone already
+        for stream in idle:
+            stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: loc")
+    assert [ask(url, "/metrics").status for _ in range(5)] == [200] * 5
+    for stream in idle:
+        stream.close()
+
+
+def test_a_head_that_does_not_come_is_waited_for_less_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_app, "CONNECTION_S", 3600.0)
+    monkeypatch.setattr(http_app, "HEAD_S", 0.05)
+    with contextlib.suppress(ConnectionError):  # never ending is a TimeoutError
+        ask_raw(url, b"GET /metrics HTTP/1.1\r\nHost: loc")
+
+
+@pytest.mark.parametrize(
+    "head_and_body",
+    [b"Transfer-Encoding: chunked\r\n\r\nZZZ\r\n", b"Content-Length: 100000000\r\n\r\n" + b"a" * 1_000_000],
+)
+def test_a_body_that_is_none_leaves_no_trace_in_the_log(
+    url: str, head_and_body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(3):
+            with contextlib.suppress(ConnectionError):
+                ask_raw(url, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + head_and_body)
+        assert ask(url, "/healthz").status == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_readers_get_whole_pages_while_snapshots_change(server: LiveServer) -> None:
