@@ -71,12 +71,13 @@ def test_a_page_stands_aside_while_a_ring_tells_of_its_model(
     it.turn()
     site.tell(100, model="meta/llama")
     assert value(it.turn(), metrics.STEPS, "llama", "0", "decode") == 100
-    with made_engine(folder) as engine:
+    with made_engine(folder, kv_blocks=999) as engine:
         engine.steps(10)
         site.tell(110, model="meta/llama")
         snapshot = it.turn()
         assert engines(snapshot) == [("llama", "0", SourceKind.RING, State.LIVE)]
         assert page_states(snapshot) == [State.STANDBY]
+        assert [source.problem for source in snapshot.sources] == [None, None], "it is surely the same"
         assert value(snapshot, metrics.STEPS, "llama", "0", "decode") == 110
         assert value(snapshot, metrics.RESTARTS, "llama", "0") == 0, "the same engine, seen better"
         engine.kill()

@@ -71,9 +71,16 @@ class Pages:
             self._looking.start()
 
     def health(
-        self, standby: frozenset[str], engines: Mapping[str, int], doubles: Mapping[str, str]
+        self,
+        standby: frozenset[str],
+        engines: Mapping[str, int],
+        doubles: Mapping[str, str],
+        unsure: Mapping[str, str],
     ) -> list[SourceHealth]:
-        """How every page is doing; those in ``standby`` are left aside, ``doubles`` name where theirs are counted."""
+        """How every page is doing; those in ``standby`` are left aside, ``doubles`` name where theirs are counted.
+
+        ``unsure`` are lines, by address, on pages that may have been left aside wrongly.
+        """
         aside = standby | {url for url in doubles if not engines.get(url)}
         return [
             SourceHealth(
@@ -83,7 +90,7 @@ class Pages:
                 engines=engines.get(url, 0),
                 last_read_unix_s=page.last_read_unix_s,
                 read_s=page.read_s,
-                problem=page.problem or (_double(page.name, doubles[url]) if url in doubles else None),
+                problem=page.problem or (_double(page.name, doubles[url]) if url in doubles else unsure.get(url)),
             )
             for url, page in self._pages.items()
         ]

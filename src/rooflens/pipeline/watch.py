@@ -15,11 +15,12 @@ from rooflens.collector.tables import empty_table
 from rooflens.collector.windows import WindowSettings
 from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, SourceKind, State
 from rooflens.model_records import HardwareSpec
+from rooflens.pipeline.beside import Aside, Kin, kin, set_aside
 from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
 from rooflens.pipeline.follow import Follower, Wanted
 from rooflens.pipeline.gauges import gauges
-from rooflens.pipeline.labels import Key, Labels, model_name
+from rooflens.pipeline.labels import Key, Labels
 from rooflens.pipeline.page_runs import Once, Told, read_pages
 from rooflens.pipeline.pages import Discover, Pages, is_loopback, with_model
 from rooflens.pipeline.ring_reader import RingReader, said
@@ -78,6 +79,7 @@ class Watch:
         self._left_out_s: float | None = None  # when the last one of these was left out
         self._read_out: dict[Key, SourceHealth] = {}  # the rings of those
         self._standby: frozenset[str] = frozenset()
+        self._aside = Aside()
         self._faults: list[str] = []  # of this turn
         self._told: dict[str, str] = {}  # by other parts of the sidecar
         self._failures = dict.fromkeys(SourceKind, 0)
@@ -155,10 +157,10 @@ class Watch:
         live_rings = [e for e in self._engines.values() if e.source is SourceKind.RING]
         nothing_else = not self.settings.scrape_urls and not live_rings
         self._pages.look(nothing_else)
-        served = {engine.key[0] for engine in live_rings}
         pages = self._pages.all()
         told = read_pages(pages)
-        aside = {each.run for each in told if is_loopback(each.url) and model_name(each.batch.info) in served}
+        self._aside = set_aside(told, [engine.info for engine in live_rings])
+        aside = self._aside.runs
         self._standby = frozenset(each.url for each in told if each.run in aside)
         read = self._once.of([each for each in told if each.run not in aside], self._pages_of)
         for each in read:
@@ -187,7 +189,7 @@ class Watch:
         if run in self._engines:
             return
         if source is SourceKind.RING:
-            self._make_way(model_name(info))
+            self._make_way(info)
         now_unix_s = time.time()
         key = self._labels.take(run, info, rank)
         totals = self._totals.of(key, now_unix_s)
@@ -196,10 +198,10 @@ class Watch:
         self._engines[run] = WatchedEngine(key, source, totals, settings.hardware, settings.windows, before)
         self._gone.pop(key, None)
 
-    def _make_way(self, model: str) -> None:
-        """A ring is exact: pages of this host that tell of the same model stand aside before it takes its label."""
+    def _make_way(self, info: EngineInfo | None) -> None:
+        """A ring is exact: pages of this host that tell of the same engine stand aside before it takes its label."""
         for run, url in list(self._pages_of.items()):
-            if is_loopback(url) and self._engines[run].key[0] == model:
+            if is_loopback(url) and kin(self._engines[run].info, info) is not Kin.OTHER:
                 self._end(run, State.STANDBY)
 
     def _take(self, run: str, batch: Batch, info: EngineInfo | None, now_s: float, state: State) -> None:
@@ -226,7 +228,7 @@ class Watch:
     def _published(self, now_unix_s: float, loop_s: float) -> Snapshot:
         views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
         views.sort(key=lambda view: (view.model_name, view.engine))
-        pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles)
+        pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles, self._aside.unsure)
         sources = (*self._follower.health(), *self._read_out.values(), *pages)
         return Snapshot(
             number=self.snapshot.number + 1,
