@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from rooflens.adapters.vllm import surface
-from rooflens.adapters.vllm.patch import capture_of, captures, failed, wrap
+from rooflens.adapters.vllm.patch import capture_of, captures, detach, failed, wrap
 
 
 def timed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,6 +68,23 @@ def _event(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return make
 
 
+def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Close the ring of a core that is told to end between two steps; one that fails, or hangs, has not ended so."""
+
+    def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+        error = sys.exc_info()[1]  # what took the core out of its loop: SystemExit where it was told to end
+        scheduler = getattr(self, "scheduler", None)
+        capture = capture_of(scheduler)
+        if capture is not None and not capture.pending and isinstance(error, SystemExit | None):
+            try:
+                detach(scheduler)
+            except Exception:
+                failed(capture, "shutdown")
+        return original(self, *args, **kwargs)
+
+    return shutdown
+
+
 def wrap_executor(owner: type) -> None:
     """Time the calls of every executor that is built from now on."""
 
@@ -82,7 +100,8 @@ def wrap_executor(owner: type) -> None:
 
 
 def wrap_core(owner: type) -> None:
-    """Record data-parallel dummy steps and the events that change what a step costs."""
+    """Record data-parallel dummy steps, the events that change what a step costs, and the end."""
     wrap(owner, "execute_dummy_batch", _dummy)
+    wrap(owner, "shutdown", _shutdown)
     for name in surface.CORE_EVENTS:
         wrap(owner, name, _event(name))

@@ -16,7 +16,7 @@ from rooflens.cli.demo import NEEDED
 from rooflens.cli.doctor_checks import NEEDS
 
 PACKAGE = Path(rooflens.__file__).parent
-BROUGHT_BY = {"pydantic": "pydantic_settings", "starlette": "fastapi"}
+BROUGHT_BY = {"pydantic": "pydantic_settings", "starlette": "fastapi", "h11": "uvicorn"}
 OPTIONAL = {"pynvml", "vllm"}  # without them there is no device, and no hook
 
 

@@ -220,7 +220,8 @@ def test_a_finding_is_told_with_price_and_remedy_once_and_when_it_clears() -> No
     name = f"{view.model_name}/{view.engine}"
     assert len(told[0]) == 1
     assert told[1] == [
-        f"{name}  warning  kv_pressure: the pool is full; costs 20% of the engine's time (10% to 30%); --kv-cache-memory 8G",
+        f"{name}  warning  kv_pressure: the pool is full; costs 20% of the engine's time (10% to 30%); "
+        "--kv-cache-memory 8G",
         "problem  a ring is damaged",
     ]
     assert told[2] == []

@@ -84,7 +84,7 @@ def test_a_hanging_engine_is_seen_and_after_a_kill_all_is_read(
     assert (recording.lost_steps, recording.torn_steps, recording.doubted_frames) == (0, 0, 0)
     assert read_raw(path).steps == 300
     assert main(["analyze", str(path)]) == 0
-    assert "died in step 301 (2 sequences, 2 tokens), which began at 2" in capsys.readouterr().out
+    assert "gone (died, or was killed) in step 301 (2 sequences, 2 tokens), which began at 2" in capsys.readouterr().out
 
 
 def test_a_kill_at_any_moment_leaves_whole_steps(folder: Path) -> None:

@@ -36,7 +36,7 @@ EMBEDDED = "rooflens-embedded"
 INSTALL_HINT = "for phases, lengths and the roofline: pip install 'rooflens[sidecar]'"
 UNREADABLE = "no step can be read: {:,} lost, {:,} torn"
 DAMAGED = "warning   the ring's state is damaged: its steps were found by their own numbers"
-NO_STEPS = "no step recorded yet: the engine has not run since it started, or died in its first step"
+NO_STEPS = "no step recorded yet: the engine has not run since it started, or was gone in its first step"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +129,7 @@ def _raw_report(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _raw_text(path: Path, found: RawSummary) -> str:
-    ending = "live" if found.live else "ended in order" if found.closed else "died"
+    ending = "live" if found.live else "ended in order" if found.closed else "gone (stopped, killed or died)"
     kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.steps_by_kind.items())) or "none"
     lines = [
         f"engine    {found.info.engine if found.info else 'facts not recorded'}; {ending}",

@@ -111,7 +111,7 @@ def ending_text(recording: Recording) -> str:
     if recording.ending not in (LIVE, DIED):
         return "ended in order"
     if step is None:
-        return "live" if recording.ending == LIVE else "died between two steps"
+        return "live" if recording.ending == LIVE else "gone (stopped or killed) between two steps"
     what = f"step {step.ordinal:,} ({step.requests:,} sequences, {step.tokens:,} tokens)"
     if recording.ending == LIVE:
         return f"live, {what} running for {seconds_text(recording.in_flight_s)}"
@@ -121,7 +121,7 @@ def ending_text(recording: Recording) -> str:
         when = time_text(last_unix_s + step.submit_monotonic_s - last_s)
         after = f"which began at {when}, {seconds_text(step.submit_monotonic_s - last_s)} after "
         after += "the last output"
-    return f"died in {what}, {after}"
+    return f"gone (died, or was killed) in {what}, {after}"
 
 
 def _below_table(summary: Summary) -> list[str]:
