@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+MOST_RING_BYTES = 128 << 20  # eight times the largest that is made; a reader may hold all of it at once
 LAST_SEQUENCE = 1 << 62  # no engine gets there; a state that says so was overwritten by something else
 
 
@@ -91,6 +92,11 @@ class RingFile:
         self._fd = self._open(path)
         try:
             self.header = parse_header(self._pread(INFO_OFFSET, 0), str(path))
+            if self.header.file_bytes > MOST_RING_BYTES:
+                raise RooflensError(
+                    f"{path} says that it takes {self.header.file_bytes >> 20:,} MB, and no ring takes more than "
+                    f"{MOST_RING_BYTES >> 20}: it is damaged"
+                )
             if os.fstat(self._fd).st_size < self.header.file_bytes:
                 raise RooflensError(f"{path} is truncated: the rest of the ring is missing")
         except BaseException:

@@ -13,7 +13,7 @@ from rooflens.collector.raw_slots import read_raw
 from rooflens.collector.ring_file import RingFile
 from rooflens.collector.ring_source import RingSource
 from rooflens.records import RooflensError
-from rooflens.ring import COLD_FIELDS, REPEAT, STATE_OFFSET
+from rooflens.ring import COLD_FIELDS, REPEAT, SLOT_BYTES, SLOTS_OFFSET, STATE_OFFSET, pack_header
 from rooflens.ring_folder import create_ring
 from rooflens.ring_writer import RingWriter, pack_cold
 
@@ -49,6 +49,15 @@ def damaged(path: Path, at: int, value: bytes) -> Path:
     copy = path.with_name("copy.ring")
     copy.write_bytes(raw)
     return copy
+
+
+@pytest.mark.parametrize(("slots", "arena_bytes"), [(1 << 22, 4096), (8, 1 << 30), ((1 << 32) - 1, 4096)])
+def test_a_ring_far_larger_than_any_is_not_read(tmp_path: Path, slots: int, arena_bytes: int) -> None:
+    path = tmp_path / "huge.ring"
+    path.write_bytes(pack_header(slots, arena_bytes, 1, 0))
+    os.truncate(path, SLOTS_OFFSET + slots * SLOT_BYTES + arena_bytes)
+    with pytest.raises(RooflensError, match=r"^[^\n]+ MB, and no ring takes more than 128: it is damaged$"):
+        RingSource(path)
 
 
 def test_an_event_does_not_close_a_gap(ring: tuple[RingWriter, Path]) -> None:
