@@ -123,9 +123,16 @@ def _engine(engine: EngineView) -> dict[str, Any]:
         "problem": plain(engine.problem),
         "progress": plain(engine.progress),
         "derived": plain(engine.derived),
+        "notes": _notes(engine),
         "windows": plain(engine.windows),
         "findings_firing": [str(finding.code) for finding in engine.findings if finding.status is Status.FIRING],
     }
+
+
+def _notes(engine: EngineView) -> list[Any]:
+    """What the bounds leave out or take for granted, without what is said of the device as a whole."""
+    told = engine.recent_analysis.notes if engine.recent_analysis else ()
+    return [plain(note) for note in told if engine.hardware is None or note not in engine.hardware.flags]
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

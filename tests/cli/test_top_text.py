@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cli.frames import FIGURES, STALLED, engine, frame
+from cli.frames import FIGURES, NOON_S, PRESSURE, STALLED, engine, frame
 
 from rooflens.cli.output import printable
 from rooflens.cli.top_block import time_bar, time_parts
 from rooflens.cli.top_lines import cut, word
 from rooflens.cli.top_text import frame_lines, plain, price_text
+from rooflens.findings import Status
 from rooflens.live_records import Derived, State
 
 ONE = """\
@@ -98,8 +99,37 @@ def test_without_a_window_or_a_floor_it_says_why() -> None:
 def test_derived_values_are_marked_and_an_old_step_is_said() -> None:
     values = (Derived("batch_mean", 15.6, "", "from KV use", 15.0, 16.0), Derived("context", 1200.0, "", "x"))
     text = plain(frame_lines(frame([engine(derived=values, last_step_unix_s=1_700_049_600.0 - 42)]), "x", 119))
-    assert "derived: batch_mean 15.6 (15 to 16), context 1,200" in text
+    assert "estimated: batch mean 15.6 (15 to 16), context 1,200" in text
     assert "last step 42 s ago" in text
+
+
+def test_estimates_have_words_units_and_whole_items_at_any_width() -> None:
+    values = (
+        Derived("resolution_steps", 68.6, "", "x", 60.0, 80.0),
+        Derived("step_s", 0.0123, "s", "x"),
+        Derived("prefill_pairs", 8320.0, "", "x", 8320.0, 532_480.0),
+    )
+    for width in (60, 79, 200):
+        lines = [line.text for line in frame_lines(frame([engine(derived=values)]), "x", width)]
+        told = " ".join(" ".join(lines).split())
+        assert "steps an interval 68.6 (60 to 80), step 12.3 ms, pairs of attention in prompts 8,320 (8,320 to" in told
+        assert "532,480)" in told
+        assert "cannot tell: host_overhead (device time)" in told
+
+
+def test_a_title_is_not_cut() -> None:
+    text = plain(frame_lines(frame([engine("a-model-with-quite-a-long-name", last_step_unix_s=NOON_S - 42)]), "x", 79))
+    assert "last step 42 s ago" in text
+
+
+def test_what_cleared_and_why_there_is_no_mfu() -> None:
+    gone = replace(PRESSURE, status=Status.CLEARED, until_unix_s=NOON_S - 30)
+    shown = dict(frame([engine(findings=(gone,))]))
+    assert "cleared: kv_pressure (30 s ago)" in plain(frame_lines(shown, "x", 79))
+    shown["engines"][0]["notes"] = ["this-cpu states no rate for bf16"]
+    assert "note:" not in plain(frame_lines(shown, "x", 79))
+    shown["engines"][0]["windows"][-1]["mfu"] = None
+    assert "  note: this-cpu states no rate for bf16" in plain(frame_lines(shown, "x", 79))
 
 
 def test_the_time_bar_adds_up() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from rooflens.cli.top_lines import INDENT, Json, Line, cut, word, wrapped
+from rooflens.cli.top_lines import INDENT, Json, Line, word, wrapped
+from rooflens.cli.top_notes import bound_notes, derived_lines
 from rooflens.cli.units import age_text, factor_text, seconds_text
 
 BAR_CELLS = 24
@@ -29,7 +30,7 @@ def last_window(engine: Json) -> Json:
     return windows[-1] if windows else {}
 
 
-def _title(engine: Json, now_s: float | None) -> str:
+def _title(engine: Json, now_s: float | None) -> list[str]:
     facts = engine.get("facts") or {}
     runs = " ".join(word(part) for part in (facts.get("engine"), facts.get("engine_version")) if part)
     place = word(engine.get("hardware") or "hardware not known")
@@ -38,15 +39,26 @@ def _title(engine: Json, now_s: float | None) -> str:
     last_s = engine.get("last_step_unix_s")
     if now_s is not None and last_s is not None and now_s - last_s >= STALE_S:
         parts.append(f"last step {age_text(now_s - last_s)} ago")
-    return "  ".join(part for part in parts if part)
+    return [part for part in parts if part]
+
+
+def _head(engine: Json, now_s: float | None, width: int) -> list[Line]:
+    """What the engine is, on as many lines as it takes; a part is never cut for the sake of the next."""
+    rows = [""]
+    for part in _title(engine, now_s):
+        if rows[-1] and len(rows[-1]) + 2 + len(part) > width:
+            rows.append(INDENT + part)
+        else:
+            rows[-1] += f"  {part}" if rows[-1] else part
+    return [Line(row, "head") for row in rows]
 
 
 def engine_block(engine: Json, now_s: float | None, width: int) -> list[Line]:
     """One engine: what it is, how fast, how full, how near to the roof, and where its time goes."""
-    figures, head = last_window(engine), Line(_title(engine, now_s), "head")
+    figures, heads = last_window(engine), _head(engine, now_s, width)
     notes = wrapped(INDENT, f"no floor: {engine['problem']}", width) if engine.get("problem") else []
     if not figures:
-        return [head, Line(f"{INDENT}no window yet: it takes ten seconds in which fifty steps are made"), *notes]
+        return [*heads, Line(f"{INDENT}no window yet: it takes ten seconds in which fifty steps are made"), *notes]
     decode = (figures.get("kinds") or {}).get("decode") or {}
     lines = [
         f"{rate(figures, 'steps')} steps/s   {rate(figures, 'generated_tokens')} tokens/s   decode step p50 "
@@ -59,10 +71,11 @@ def engine_block(engine: Json, now_s: float | None, width: int) -> list[Line]:
         f"MBU {percent(figures.get('mbu'))}   MFU {percent(figures.get('mfu'))}   {_above(figures)}",
     ]
     return [
-        head,
+        *heads,
         *(Line(INDENT + line) for line in lines),
         *_time_lines(figures, width),
-        *_derived(engine.get("derived") or [], width),
+        *bound_notes(engine, figures, width),
+        *derived_lines(engine.get("derived") or [], width),
         *notes,
     ]
 
@@ -79,16 +92,6 @@ def _time_lines(figures: Json, width: int) -> list[Line]:
             rows.append(f"{INDENT}    ")
         rows[-1] += f"  {item}"
     return [Line(row) for row in rows]
-
-
-def _derived(values: Sequence[Json], width: int) -> list[Line]:
-    """Which figures were computed and not read, with their bounds, on one line."""
-    told = []
-    for value in values:
-        low, high = value.get("low"), value.get("high")
-        span = "" if low is None or high is None else f" ({number(low)} to {number(high)})"
-        told.append(f"{word(value.get('name'))} {number(value.get('value'))}{span}")
-    return [Line(cut(f"{INDENT}derived: {', '.join(told)}", width))] if told else []
 
 
 def time_parts(figures: Json) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rooflens.cli.top_block import above_floor, engine_block, last_window, number, percent, rate
 from rooflens.cli.top_lines import INDENT, Json, Line, cut, word, wrapped
+from rooflens.cli.top_notes import cleared_line, listed
 from rooflens.cli.units import aligned, seconds_text
 
 Pair = tuple[Json, Sequence[Json]]  # an engine, and the findings that name it
@@ -27,7 +28,9 @@ def frame_lines(frame: Json, origin: str, width: int, height: int | None = None)
     pairs = [(engine, _findings_of(engine, frame)) for engine in engines]
     now_s = (frame.get("snapshot") or {}).get("created_unix_s")
     blocks = [
-        line for pair in pairs for line in (*engine_block(pair[0], now_s, width), *_findings([pair], width, False))
+        line
+        for pair in pairs
+        for line in (*engine_block(pair[0], now_s, width), *_findings([pair], width, False, now_s))
     ]
     lines = [_head(frame, origin, len(engines))]
     if not engines:
@@ -80,8 +83,8 @@ def _table(pairs: Sequence[Pair], width: int) -> list[Line]:
     return [Line(first, "head"), *map(Line, rest)]
 
 
-def _findings(pairs: Sequence[Pair], width: int, named: bool) -> list[Line]:
-    """What fires, worst first, with price and remedy; then, of a single engine, on one line what no rule can tell."""
+def _findings(pairs: Sequence[Pair], width: int, named: bool, now_s: float | None = None) -> list[Line]:
+    """What fires, worst first, with price and remedy; then, of single engines, what cleared and what none can tell."""
     lines: list[Line] = []
     firing = [(engine, finding) for engine, found in pairs for finding in found if finding.get("status") == FIRING]
     for engine, finding in sorted(firing, key=lambda pair: _rank(pair[1])):
@@ -95,9 +98,10 @@ def _findings(pairs: Sequence[Pair], width: int, named: bool) -> list[Line]:
             lines += wrapped(f"{INDENT * 2}remedy: ", remedy, width)
     untold = [f"{word(finding.get('code'))} ({', '.join(map(word, finding.get('missing') or ()))})"
               for _, found in pairs for finding in found if finding.get("status") == CANNOT_TELL]  # fmt: skip
-    if untold and not named:
-        lines.append(Line(cut(f"{INDENT}cannot tell: {', '.join(untold)}", width)))
-    return lines
+    if named:
+        return lines
+    lines += [line for _, found in pairs for line in cleared_line(found, now_s, width)]
+    return [*lines, *listed("cannot tell", untold, width)] if untold else lines
 
 
 def _rank(finding: Json) -> int:
