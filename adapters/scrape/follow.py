@@ -24,6 +24,8 @@ LONGEST_GAP_S = 60.0
 MOST_ROWS = 720
 # Where no start of a process is given: everything falls at a restart, and not again soon.
 FALLS_APART = 10
+# Of anything: an engine finds at most some ten million cached tokens a second, and computes fewer.
+MOST_A_SECOND = 1e9
 SEVERAL = (
     "several processes answer in turn at this address, each with counters of its own: nothing is computed from them; "
     "start one API server, or set PROMETHEUS_MULTIPROC_DIR for all of them"
@@ -89,8 +91,13 @@ class Follower:
             self._base = None
             return
         fallen = [key for key in reading.counters if reading.get(key) is not None and _fell(before, reading, key)]
+        leapt = [key for key in reading.counters if _leapt(before, reading, key)]
         if fallen:
             self._judge_fall(before, reading, fallen, started_unix_s)
+        elif leapt:
+            self._base = reading
+            name = sorted(leapt)[0].removesuffix("_sum").removesuffix("_count")
+            self._complain(f"{name} rose faster than any engine works: this interval is left out")
         elif self._base is None or reading.monotonic_s - before.monotonic_s > LONGEST_GAP_S:
             self._base = reading
         else:
@@ -221,6 +228,12 @@ _ENDED = Progress(State.ENDED)
 def _fell(before: Reading, after: Reading, key: str) -> bool:
     first, last = before.get(key), after.get(key)
     return first is not None and last is not None and last < first
+
+
+def _leapt(before: Reading, after: Reading, key: str) -> bool:
+    first, last = before.get(key), after.get(key)
+    span_s = max(after.monotonic_s - before.monotonic_s, 1.0)  # a page read twice in a moment proves nothing
+    return first is not None and last is not None and last - first > MOST_A_SECOND * span_s
 
 
 def _counted(before: Reading, after: Reading) -> bool:

@@ -55,16 +55,27 @@ def test_a_pool_that_cannot_be_is_refused(name: str, told: str) -> None:
     assert complaint.startswith(f"{name} is {told[:32]}, more than")
 
 
-@pytest.mark.parametrize(
-    "values", [{"prompt": 9e14}, {"generated": 9e14, "itl_n": 9e14}, {"drafted": 9e14, "accepted": 1}]
-)
+@pytest.mark.parametrize("values", [{"prompt": 4e9}, {"generated": 4e9, "itl_n": 4e9}, {"drafted": 4e9, "accepted": 1}])
 def test_no_count_of_a_row_is_beyond_what_a_table_holds(values: dict[str, Any]) -> None:
     source = MetricsPage("http://h.example:1/metrics")
     drafts = {"drafted": 0, "accepted": 0}
     source.take(Page(page(**DECODE_1 | drafts)), 1e9, 0.0)
     source.take(Page(page(**DECODE_2 | drafts | {"first_n": 11} | values)), 1e9 + 5, 5.0)
     (batch,) = source.read()
+    assert len(batch.steps) == 1
     for name, column in batch.steps.columns.items():
         known = column[batch.steps.where(name)]
         assert (known >= 0).all(), name
         assert (known < MOST_WHOLE).all(), name
+
+
+def test_a_counter_that_leaps_is_left_out_and_counting_goes_on() -> None:
+    source, made = MetricsPage("http://h.example:1/metrics"), []
+    for at, more in enumerate([0, 1000, 9e14, 3000, 4000, 5000]):
+        values = DECODE_1 | {"generated": 10 + more, "itl_n": at * 1000, "itl_s": at * 50.0, "steps": 1 + at * 100}
+        source.take(Page(page(**values)), 1e9 + 5 * at, 5.0 * at)
+        (batch,) = source.read()
+        made.append((float(batch.steps["generated_tokens"].sum()) if len(batch.steps) else 0.0, batch.complaints))
+    assert [tokens for tokens, _ in made] == [0, 1000, 0, 0, 1000, 1000]
+    assert made[2][1] == ("generated_tokens rose faster than any engine works: this interval is left out",)
+    assert "went down" in made[3][1][0]
