@@ -211,3 +211,16 @@ def test_sources_are_what_is_read_and_the_rings_of_engines_in_sight(watch: Calla
     with made_engine(folder) as other:
         other.steps(10)
         assert rings(it.turn()) == [(other.path.name, "live")], "it took the label"
+
+
+def test_an_engine_whose_hook_lost_track_is_not_said_to_be_idle(watch: Callable[..., Watch], folder: Path) -> None:
+    it = watch()
+    with made_engine(folder) as engine:
+        engine.steps(10, running=0)
+        progress = it.turn().engines[0].progress
+        assert progress is not None
+        assert progress.idle_s is not None
+        engine.event("hook_failed")
+        progress = it.turn().engines[0].progress
+        assert progress is not None
+        assert progress.idle_s is None

@@ -146,6 +146,8 @@ class RingReader:
             self._nothing = self._all_ended = True
         if since & {ALL_ENDED, *LOST_TRACK}:
             self._left = False
+        if since & LOST_TRACK:
+            self._nothing = self._all_ended = False
         self._moved_s = max([self._moved_s, *(event.monotonic_s for event in batch.events)])
 
     def fail(self, problem: str) -> None:
