@@ -26,6 +26,7 @@ FACTS = (
     "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "context_parallel",
     "speculative_method", "speculative_tokens", "device",
 )  # fmt: skip
+MOST_SOURCES = 256  # those with a problem last; a folder may be full of rings that cannot be read
 MOST_STEPS = 512  # a Snapshot holds no more of one engine
 BOUND_COLUMNS = ("floor_s", "serial_floor_s", "memory_s", "compute_s", "link_floor_s")
 RATIO_COLUMNS = ("mbu", "mfu")
@@ -36,7 +37,8 @@ def engines_json(snapshot: Snapshot) -> dict[str, Any]:
     return {
         **_about(snapshot),
         "problems": plain(problems(snapshot)),
-        "sources": plain(snapshot.sources),
+        "sources": plain(sorted(snapshot.sources, key=lambda source: source.problem is not None)[:MOST_SOURCES]),
+        "sources_left_out": max(0, len(snapshot.sources) - MOST_SOURCES),
         "engines": [_engine(engine) for engine in snapshot.engines],
     }
 

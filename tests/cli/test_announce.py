@@ -40,3 +40,11 @@ def test_without_any_the_ways_to_one_are_named_once() -> None:
 def test_a_page_that_refuses_is_a_problem_first() -> None:
     first, *_ = told(*[REFUSED] * PATIENCE_TURNS)
     assert first == ["problem  refused"]
+
+
+def test_of_many_problems_at_once_the_first_are_told() -> None:
+    many = tuple(SourceHealth(f"{n}", SourceKind.RING, State.UNREACHABLE, problem=f"{n:04} bad") for n in range(3000))
+    first, second, third = told(*[replace(EMPTY, sources=many)] * 2, replace(EMPTY, problems=("another",)))
+    assert first[:2] == ["problem  0000 bad", "problem  0001 bad"]
+    assert [line for line in first if "problem" in line][-1] == "problem  and 2,990 more, see 'rooflens doctor'"
+    assert [line for line in (*second, *third) if "problem" in line] == ["problem  another"]

@@ -120,6 +120,15 @@ def test_a_model_without_a_roofline(root: Path, facts: dict[str, Any], said: str
     assert remedy
 
 
+def test_rings_are_found_among_many_files_that_are_none(root: Path, recorder: Recorder) -> None:
+    for number in range(100):
+        (root / "rings" / f"junk-{number}.ring").write_bytes(b"x")
+    found = named(list(examine(machine(root))), "rings")
+    assert found[0] == (OK, "1 live, 0 of engines that have ended, 100 that cannot be read", None)
+    assert [standing for standing, *_ in found[1:]] == [BROKEN] * 3
+    assert recorder.failures == 0
+
+
 def test_rings_that_cannot_be_read(root: Path, recorder: Recorder) -> None:
     (root / "rings" / "bad.ring").write_bytes(b"x" * 5000)
     os.symlink("/dev/null", root / "rings" / "link.ring")

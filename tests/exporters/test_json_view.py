@@ -51,6 +51,15 @@ def test_it_is_plain_json(name: str) -> None:
         assert content["snapshot"]["number"] == 1
 
 
+def test_of_many_sources_those_without_a_problem_are_told_first() -> None:
+    bad = [SourceHealth(f"{n}", SourceKind.RING, State.UNREACHABLE, problem="damaged") for n in range(3000)]
+    good = SourceHealth("good", SourceKind.METRICS, State.LIVE)
+    content = engines_json(dataclasses.replace(made_snapshot(0), sources=(*bad, good)))
+    assert [source["name"] for source in content["sources"][:2]] == ["good", "0"]
+    assert (len(content["sources"]), content["sources_left_out"]) == (256, 2745)
+    assert engines_json(made_snapshot(1))["sources_left_out"] == 0
+
+
 def test_an_engine_is_told_whole_and_without_paths_or_ids() -> None:
     info = dataclasses.replace(made_info(), host="node-1", pod="pod-1", device_uuids=("GPU-1",))
     view = dataclasses.replace(made_engine(1, "m", "0"), info=info)

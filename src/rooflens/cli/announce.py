@@ -14,6 +14,7 @@ NOTHING_YET = (
 )
 PATIENCE_TURNS = 3  # of the loop: the first answer of a page takes one or two
 
+MOST_AT_ONCE = 10  # problems told of one turn; a folder may be full of rings that cannot be read
 NOT_READ_YET = "not read yet"  # what a page says of itself before its first answer
 
 
@@ -73,7 +74,11 @@ class Announcer:
         before = self._problems
         told = [source.problem for source in snapshot.sources if source.problem]
         self._problems = frozenset((*snapshot.problems, *told)) - {NOT_READ_YET}
-        return [f"problem  {line}" for line in sorted(self._problems - before)]
+        new = sorted(self._problems - before)
+        lines = [f"problem  {line}" for line in new[:MOST_AT_ONCE]]
+        if len(new) > MOST_AT_ONCE:
+            lines.append(f"problem  and {len(new) - MOST_AT_ONCE:,} more, see 'rooflens doctor'")
+        return lines
 
 
 def fired(finding: Finding) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -33,7 +33,8 @@ NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 LARGEST_RING_BYTES, SMALLEST_RING_BYTES = (
     SLOTS_OFFSET + slots * SLOT_BYTES + arena_bytes for slots, arena_bytes in (SIZES[0], SIZES[-1])
 )
-MOST_RINGS = 64  # that are opened; more would take longer than somebody waits
+MOST_RINGS = 64  # that are read; more would take longer than somebody waits
+MOST_FILES = 4096  # that are opened to find them: what is no ring is soon known
 API_SERVERS = re.compile(rb"(?:^|\0)--api-server-count(?:=|\0)(\d+)")
 
 
@@ -81,7 +82,7 @@ class Machine:
     def rings(self) -> list[FoundRing]:
         """The rings of the folder, newest first; none where the folder cannot be read."""
         with suppress(RooflensError):
-            return [_opened(path) for path in list_rings(self.folder)[:MOST_RINGS]]
+            return _rings_of(list_rings(self.folder))
         return []
 
     @cached_property
@@ -98,6 +99,17 @@ class Machine:
     def processes(self) -> dict[int, dict[str, str]]:
         """Running processes of vLLM by pid, with their environments."""
         return engine_processes(self.root)
+
+
+def _rings_of(paths: Sequence[Path]) -> list[FoundRing]:
+    """Up to MOST_RINGS rings that can be read, in the order of ``paths``, and those among them that cannot."""
+    found, readable = [], 0
+    for path in paths[:MOST_FILES]:
+        found.append(_opened(path))
+        readable += found[-1].problem is None
+        if readable == MOST_RINGS:
+            break
+    return found
 
 
 def _opened(path: Path) -> FoundRing:
@@ -173,7 +185,8 @@ def check_rings(machine: Machine) -> Iterator[Check]:
     unreadable = [ring for ring in machine.rings if ring.problem]
     if machine.rings:
         dead = len(machine.rings) - len(machine.live) - len(unreadable)
-        yield Check("rings", Standing.OK, f"{len(machine.live)} live, {dead} of engines that have ended")
+        damaged = f", {len(unreadable):,} that cannot be read" if unreadable else ""
+        yield Check("rings", Standing.OK, f"{len(machine.live)} live, {dead} of engines that have ended{damaged}")
     for ring in unreadable[:3]:
         yield Check(
             "rings", Standing.BROKEN, f"{ring.problem}", "remove the file, or read it as the user it belongs to"
