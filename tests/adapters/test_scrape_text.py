@@ -49,7 +49,7 @@ def lines(draw: st.DrawFn) -> str:
 
 
 def comparable(value: float) -> float | str:
-    return "nan" if math.isnan(value) else value
+    return "nan" if math.isnan(value) else float(value)  # the client keeps whole numbers that no float holds
 
 
 def ours(found: Samples) -> Reading:
