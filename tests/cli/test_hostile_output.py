@@ -79,6 +79,19 @@ def test_steps_that_cannot_be_read_are_not_steps_not_made(
     assert "no step can be read: 0 lost, 4 torn" in capsys.readouterr().out
 
 
+def test_a_file_name_with_ends_of_lines_is_told_in_one(
+    ring: tuple[RingWriter, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = ring[1].rename(tmp_path / "a\nwarning   made up.ring")
+    (tmp_path / "b\nok       made up.ring").write_bytes(b"x")
+    for words in (["analyze", str(odd)], ["analyze", str(tmp_path)], ["doctor", str(tmp_path)]):
+        main(words)
+        told = capsys.readouterr()
+        assert "?warning   made up" in told.out or "?ok       made up" in told.out
+        lines = (told.out + told.err).splitlines()
+        assert [line for line in lines if line.startswith(("warning   made", "ok       made"))] == []
+
+
 @pytest.mark.parametrize("place", ["x" * 5000, "/proc/self/mem"])
 def test_an_odd_path_is_one_line(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", place]) == 2

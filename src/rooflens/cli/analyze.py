@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflens.cli.embedded import best_threads
 from rooflens.cli.find_rings import not_recorded, rings_at
-from rooflens.cli.output import json_text, printable
+from rooflens.cli.output import json_text, one_line, printable
 from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.records import RooflensError
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         except RooflensError as error:
             if len(paths) == 1:
                 raise
-            print(printable(f"rooflens: {error}"), file=sys.stderr)
+            print(one_line(f"rooflens: {error}"), file=sys.stderr)
             code = EXIT_FAULT
             continue
         if not args.json:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json_text(objects))
     if all(os.path.isdir(place) for place in args.rings) and (hint := not_recorded(paths)):
-        print(f"rooflens: none of these rings is live: {hint}", file=sys.stderr)
+        print(one_line(f"rooflens: none of these rings is live: {hint}"), file=sys.stderr)
     return code
 
 
@@ -143,4 +143,4 @@ def _raw_text(path: Path, found: RawSummary) -> str:
         lines.append("step      p50 {:.3f} ms, p90 {:.3f} ms, max {:.3f} ms".format(*(t * 1e3 for t in times)))
     if found.state_damaged:
         lines.append(DAMAGED)
-    return "\n".join([*lines, INSTALL_HINT])
+    return "\n".join(map(one_line, [*lines, INSTALL_HINT]))

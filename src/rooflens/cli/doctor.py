@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rooflens.cli.doctor_checks import CHECKS, Check, Machine, Standing
 from rooflens.cli.doctor_hardware import HARDWARE_CHECKS
-from rooflens.cli.output import json_text, printable
+from rooflens.cli.output import json_text, one_line
 from rooflens.ring_folder import default_folder
 
 EXIT_OK, EXIT_ACTION = 0, 1
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json_text({"ok": not to_do, "checks": [asdict(check) for check in found]}))
     else:
-        print(printable("\n".join(text(found))))
+        print("\n".join(map(one_line, text(found))))
     return EXIT_ACTION if to_do else EXIT_OK
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rooflens.analyzer.figures import Phase, Summary
+from rooflens.cli.output import one_line
 from rooflens.cli.units import age_text, aligned, factor_text, seconds_text
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline import DIED, LIVE, Recording
@@ -57,12 +58,13 @@ def _phase_row(phase: Phase) -> Sequence[str]:
 
 def text(recording: Recording, summary: Summary, hardware: HardwareSpec | None, problem: str | None) -> str:
     """The whole report of one ring."""
-    lines = [*_head(recording, summary), "", *phase_table(summary), *_below_table(summary), ""]
-    lines += [*_facts(recording, summary), *_floor_lines(summary, hardware, problem)]
+    lines = _head(recording, summary)
     if hardware is not None and (warning := hardware_warning(recording, hardware)):
-        lines.append(f"warning   {warning}")
+        lines.append(f"warning   {warning}")  # above the table, whose ratios say nothing then
+    lines += ["", *phase_table(summary), *_below_table(summary), ""]
+    lines += [*_facts(recording, summary), *_floor_lines(summary, hardware, problem)]
     lines += _warnings(recording, summary)
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _head(recording: Recording, summary: Summary) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rooflens.cli.output import printable
+from rooflens.cli.output import one_line
 
 Json = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ def cut(text: str, width: int) -> str:
 
 def word(value: object) -> str:
     """``value`` as words on one line, whatever an engine may call itself; a dash for None."""
-    return "-" if value is None else printable(str(value)).replace("\n", "?")
+    return "-" if value is None else one_line(str(value))
 
 
 def wrapped(prefix: str, value: object, width: int, style: str = "") -> list[Line]:
