@@ -38,16 +38,20 @@ def default_folder(environment: Mapping[str, str] | None = None) -> Path:
     return parent / f"rooflens-{os.getuid()}"
 
 
+def demo_place() -> Path:
+    """A folder beside the default one, or in ROOFLENS_DIR: a demo never takes the place of an engine's rings."""
+    folder = default_folder()
+    return folder / "demo" if os.environ.get(FOLDER_VARIABLE) else folder.with_name(f"{folder.name}-demo")
+
+
 def demo_folder() -> Path:
-    """A folder beside the default one, or in ROOFLENS_DIR, so that a demo never takes the place of an engine's rings.
+    """The folder for a demo to write to; with ROOFLENS_DIR that one is made.
 
     RooflensError if ROOFLENS_DIR is unfit: who may write there could put another folder in the place of this one.
     """
-    folder = default_folder()
-    if not os.environ.get(FOLDER_VARIABLE):
-        return folder.with_name(f"{folder.name}-demo")
-    os.close(open_folder(folder, create=True))
-    return folder / "demo"
+    if os.environ.get(FOLDER_VARIABLE):
+        os.close(open_folder(default_folder(), create=True))
+    return demo_place()
 
 
 def host_name() -> str:

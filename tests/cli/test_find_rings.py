@@ -14,6 +14,7 @@ from rooflens.adapters.vllm import register
 from rooflens.cli import analyze, main
 from rooflens.cli.find_rings import next_step, not_recorded, rings_at
 from rooflens.records import RooflensError
+from rooflens.ring_folder import demo_folder
 
 SERVER = "python -m vllm.entrypoints.openai.api_server --model m"
 TITLED = "VLLM::EngineCore" + " " * 40  # setproctitle fills what was the environment with zeros
@@ -41,8 +42,8 @@ def process(root: Path, pid: int, command: str, environment: str, parent: int = 
         ("python /x/site-packages/vllm/entrypoints/openai/api_server.py", "VLLM_PLUGINS=a", "leaves rooflens out"),
         ("/usr/bin/vllm serve model", "ROOFLENS_DISABLE=1", "was started with ROOFLENS_DISABLE"),
         (SERVER, "ROOFLENS_DIR=/elsewhere", "writes to /elsewhere"),
-        (SERVER, "VLLM_PLUGINS=rooflens", "vLLM (process 41) runs but records nothing here: install rooflens"),
-        (TITLED, " " * 90, "vLLM (process 41) runs but records nothing here: install rooflens"),
+        (SERVER, "VLLM_PLUGINS=rooflens", "vLLM (process 41) runs but records nothing here: name the metrics page"),
+        (TITLED, " " * 90, "vLLM (process 41) runs but records nothing here: name the metrics page"),
         ("vim vllm.txt", "VLLM_PLUGINS=none", "install rooflens into the environment of vLLM, start"),
         ("python /usr/bin/vllm chat", "VLLM_PLUGINS=none", "install rooflens into the environment of vLLM, start"),
     ],
@@ -87,6 +88,23 @@ def test_without_an_engine_all_variables_and_the_log_line_are_named(tmp_path: Pa
     told = next_step(tmp_path)
     for word in ("VLLM_PLUGINS", "ROOFLENS_DISABLE", "ROOFLENS_DIR", "rooflens records every step of this engine in"):
         assert word in told
+
+
+def test_the_ways_to_an_engine_are_in_order(tmp_path: Path) -> None:
+    told = next_step(tmp_path)
+    ways = ("--scrape URL", "starts up", "install rooflens", "rooflens demo")
+    assert [told.index(way) for way in ways] == sorted(told.index(way) for way in ways)
+    process(tmp_path, 41, SERVER, "VLLM_PLUGINS=rooflens")
+    told = next_step(tmp_path)
+    assert told.index("--scrape URL") < told.index("install rooflens")
+
+
+def test_rings_of_demos_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFLENS_DIR", str(tmp_path / "rings"))
+    assert "rings of demos" not in next_step(tmp_path)
+    with Recorder("demo", folder=demo_folder(), strict=True):
+        assert f"one of which runs: rooflens top {tmp_path}/rings/demo" in next_step(tmp_path)
+    assert f"rooflens analyze {tmp_path}/rings/demo" in next_step(tmp_path)
 
 
 def test_the_log_line_is_the_one_that_the_hook_writes() -> None:

@@ -13,9 +13,13 @@ from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
 from rooflens.adapters.vllm import excluded
 from rooflens.collector.ring_file import RingFile
 from rooflens.records import RooflensError
-from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default_folder, list_rings
+from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default_folder, demo_place, list_rings
 
 LOG_LINE = "rooflens records every step of this engine in ..."
+PAGE_WAY = (
+    "name the metrics page of a vLLM server, which needs nothing (rooflens top --url http://HOST:PORT/metrics, "
+    "rooflens sidecar --scrape URL; one that starts up has its page soon: wait)"
+)
 SERVER_FILES = re.compile(rb"(^|/)vllm/entrypoints/|^vllm\.entrypoints\.")
 CLIENTS = (b"chat", b"complete", b"collect-env")  # verbs of vllm without an engine
 MOST_PARENTS = 8
@@ -67,10 +71,22 @@ def next_step(root: Path = Path("/"), looked_in: Collection[Path] = ()) -> str:
     if disabled(os.environ):
         return f"{DISABLE_VARIABLE} is set here, so an engine started from this shell records nothing: unset it"
     return (
-        "install rooflens into the environment of vLLM, start it with VLLM_PLUGINS unset or naming rooflens, "
-        f"{DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is here, and look in its log for '{LOG_LINE}'; "
-        "or name the ring or its folder; or try 'rooflens demo'"
+        f"{PAGE_WAY}; for single steps install rooflens into the environment of vLLM, start it with VLLM_PLUGINS unset "
+        f"or naming rooflens, {DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is here, and look in its log for "
+        f"'{LOG_LINE}'; or name the ring or its folder; or try 'rooflens demo'{_demos()}"
     )
+
+
+def _demos() -> str:
+    """Where demos have left their rings, if they have: no verb looks there by itself."""
+    place = demo_place()
+    with suppress(RooflensError):
+        rings = list_rings(place)
+        if any_live(rings):
+            return f", one of which runs: rooflens top {place}"
+        if rings:
+            return f"; the rings of demos are in {place}: rooflens analyze {place}"
+    return ""
 
 
 def not_recorded(rings: Sequence[Path], root: Path = Path("/")) -> str | None:
@@ -104,9 +120,9 @@ def running_engine(root: Path, looked_in: Collection[Path]) -> str | None:
             return f"vLLM (process {pid}) writes to {where}: name that folder"
     for pid in engines:
         return (
-            f"vLLM (process {pid}) runs but records nothing here: install rooflens into its environment and restart "
-            f"it with VLLM_PLUGINS unset or naming rooflens, {DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is "
-            f"here; once it records, its log says '{LOG_LINE}'"
+            f"vLLM (process {pid}) runs but records nothing here: {PAGE_WAY}; for single steps install rooflens into "
+            f"its environment and restart it with VLLM_PLUGINS unset or naming rooflens, {DISABLE_VARIABLE} unset and "
+            f"{FOLDER_VARIABLE} as it is here; once it records, its log says '{LOG_LINE}'"
         )
     return None
 
