@@ -50,6 +50,7 @@ KERNELS: dict[str, Callable[[Vector], object]] = {
     "matvec": lambda part: part.reshape(-1, 1024) @ np.ones(1024, dtype=np.float32),
 }
 
+WORDS = {"dot": "a dot product", "max": "a search for the maximum", "matvec": "a matrix times a vector"}
 BLAS_KERNELS = ("dot", "matvec")
 
 
@@ -128,7 +129,7 @@ def read_sizes(cache_bytes: int, available_bytes: int) -> list[int]:
 
 def _how(point: ReadPoint) -> str:
     own = ", which may add the BLAS's threads" if point.kernel in BLAS_KERNELS else ""
-    return f"{point.kernel} in {point.threads} thread{'s' if point.threads > 1 else ''}{own}"
+    return f"{WORDS[point.kernel]} in {point.threads} thread{'s' if point.threads > 1 else ''}{own}"
 
 
 def filled(elements: int, threads: int) -> Vector:

@@ -11,6 +11,7 @@ from rooflens.collector.cpu_roof import (
     BLAS_KERNELS,
     ID,
     KERNELS,
+    WORDS,
     Clock,
     Vector,
     filled,
@@ -28,7 +29,7 @@ PIECE_BYTES = (
 READ_SHARE = 0.6  # of the time goes to reading, the rest to multiplying
 GEMM_SIZES = (384, 512, 768, 1024)  # below 20 ms each on one core, so that some run undisturbed
 BUSY_SHARE = 0.5  # a one-minute load above this part of the cores means that others used the machine
-BUSY = "others used the machine (load {load:.1f} on {cores} cores): every part counts at its best moment"
+BUSY = "others used the machine (load {load:.1f} on {cores} cores): each part counts at its fastest pass"
 
 
 def measure_step_roof(read_bytes: int, seconds: float, clock: Clock = time.perf_counter) -> HardwareSpec:
@@ -46,7 +47,10 @@ def measure_step_roof(read_bytes: int, seconds: float, clock: Clock = time.perf_
     start_s = clock()
     bytes_per_s, how = _best_read(data, cores, start_s + READ_SHARE * seconds, clock)
     flops_per_s = _best_product(start_s + seconds, clock)
-    flags = [f"read {data.nbytes} bytes over and over by {how}, {cores} cores usable: caches are in this rate"]
+    flags = [
+        f"read {data.nbytes} bytes over and over by {how}, {cores} cores usable; "
+        "what caches keep from pass to pass counts as read"
+    ]
     if load > cores * BUSY_SHARE:
         flags.append(BUSY.format(load=load, cores=cores))
     return HardwareSpec(
@@ -84,7 +88,7 @@ def _best_read(data: Vector, threads: int, deadline_s: float, clock: Clock) -> t
                 break
     (kernel, count), times = min(best_s.items(), key=lambda item: sum(item[1]))
     own = ", which may add the BLAS's threads" if kernel in BLAS_KERNELS else ""
-    return data.nbytes / max(sum(times), 1e-9), f"{kernel} in {count} thread{'s' if count > 1 else ''}{own}"
+    return data.nbytes / max(sum(times), 1e-9), f"{WORDS[kernel]} in {count} thread{'s' if count > 1 else ''}{own}"
 
 
 def _read(piece: Vector, kernel: str, count: int, pool: ThreadPoolExecutor) -> None:

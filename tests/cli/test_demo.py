@@ -218,7 +218,7 @@ def test_the_findings_are_told_with_price_remedy_and_what_is_missing() -> None:
     for part in (
         "kv_pressure, as the fault should raise",
         "warning   kv_pressure: 7 preemptions",
-        "kv used mean 0.95, kv blocks 20",
+        "kv used mean 95%, kv blocks 20",
         "500 ms (25%) of 2 s, 100 ms to 900 ms: re-evaluated",
         "remedy    more memory",
         "rooflens explain kv_pressure",

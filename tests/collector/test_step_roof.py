@@ -38,7 +38,7 @@ def test_what_it_says_of_itself() -> None:
     spec = measure_step_roof(3 * MIB + 5, 0.2)
     assert (spec.id, spec.origin, spec.cache_bytes) == ("this-cpu", "measured", None)
     assert [size for size, _ in spec.read_curve] == [3 * MIB]
-    assert "caches are in this rate" in spec.flags[0]
+    assert "what caches keep from pass to pass counts as read" in spec.flags[0]
     assert measure_step_roof(1, 0.05).read_curve[0][0] == LEAST_BYTES
 
 

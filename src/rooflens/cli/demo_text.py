@@ -60,7 +60,7 @@ def _fact(fact: Evidence) -> str:
     if fact.unit == "s":
         return f"{name} {seconds_text(float(fact.value))}"
     if fact.unit == "1":
-        return f"{name} {fact.value:.2g}"
+        return f"{name} {fact.value:.0%}" if abs(fact.value) <= 1 else f"{name} {fact.value:.3g}"
     return f"{name} {fact.value:,.4g}"
 
 
