@@ -52,14 +52,14 @@ def address_of(url: str, token: str | None = None) -> Address:
 
 
 def shown(split: SplitResult, path: str | None = None) -> str:
-    """A url as it may be shown: scheme, host, port and path."""
+    """A url as it may be shown: scheme, host, port and path, without the parameters of either."""
     try:
         host, port = split.hostname or "", split.port
     except ValueError:
         return "an address that cannot be read"
     place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
     scheme = f"{split.scheme}://" if place else ""
-    return printable(scheme + place + (split.path if path is None else path))
+    return printable(scheme + place + (split.path if path is None else path).partition(";")[0])
 
 
 def printable(text: str) -> str:

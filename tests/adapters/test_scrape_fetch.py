@@ -77,6 +77,7 @@ def test_user_and_password_of_the_url_become_basic_authorization() -> None:
         ("http://h:8000", "http://h:8000/metrics"),
         ("h:8000", "http://h:8000/metrics"),
         ("https://h/", "https://h/metrics"),
+        ("http://h/page;token=secret?token=secret", "http://h/page"),
         ("http://[::1]:8000/metrics", "http://[::1]:8000/metrics"),
     ],
 )
