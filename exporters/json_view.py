@@ -26,6 +26,7 @@ FACTS = (
     "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "context_parallel",
     "speculative_method", "speculative_tokens", "device",
 )  # fmt: skip
+MOST_PROBLEMS = 64  # as many as there may be pages, or files that somebody looks at one by one
 MOST_SOURCES = 256  # those with a problem last; a folder may be full of rings that cannot be read
 MOST_STEPS = 512  # a Snapshot holds no more of one engine
 BOUND_COLUMNS = ("floor_s", "serial_floor_s", "memory_s", "compute_s", "link_floor_s")
@@ -44,13 +45,17 @@ def engines_json(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def problems(snapshot: Snapshot) -> tuple[str, ...]:
-    """What hinders the sidecar and its sources, one line each; those of a source name it."""
+    """What hinders the sidecar and its sources, one line each; those of a source name it. The last line of very many
+    says how many more there are.
+    """
     lines = dict.fromkeys(snapshot.problems)
     for source in snapshot.sources:
         problem = source.problem
         if problem and problem != NOT_READ_YET and problem not in lines:
             lines[problem if source.name in problem else f"{source.name}: {problem}"] = None
-    return tuple(lines)
+    if len(lines) <= MOST_PROBLEMS:
+        return tuple(lines)
+    return (*tuple(lines)[:MOST_PROBLEMS], f"and {len(lines) - MOST_PROBLEMS:,} more")
 
 
 def findings_json(snapshot: Snapshot, status: Status | None = None, code: Code | None = None) -> dict[str, Any]:

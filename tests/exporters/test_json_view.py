@@ -57,6 +57,7 @@ def test_of_many_sources_those_without_a_problem_are_told_first() -> None:
     content = engines_json(dataclasses.replace(made_snapshot(0), sources=(*bad, good)))
     assert [source["name"] for source in content["sources"][:2]] == ["good", "0"]
     assert (len(content["sources"]), content["sources_left_out"]) == (256, 2745)
+    assert (len(content["problems"]), content["problems"][-1]) == (65, "and 2,937 more")
     assert engines_json(made_snapshot(1))["sources_left_out"] == 0
 
 
