@@ -169,7 +169,8 @@ class TestOneServer:
         """Pauses between the prompts: a page tells what they cost only by intervals without any."""
         streams = [Stream(64, 1900) for _ in range(6)] + [Stream(1800, 2, rounds=100, pause_s=2.5)]
         load = Load(found.server, streams)
-        ring, page = found.both(firing("prefill_interference"))
+        ring = found.ring.until(firing("prefill_interference"), SEEN_S)
+        page = found.page.until(firing("prefill_interference"), 8)
         said = found.page.findings().get("prefill_interference")
         load.hang_up()
         assert ring, why(found)
