@@ -21,6 +21,7 @@ from rooflens.adapters.embedded.shape import SMALL, Shape, shape_for
 from rooflens.records import RooflensError
 
 DRAIN_S = 3.0
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def _say(**fields: Any) -> None:
@@ -60,13 +61,16 @@ def run(order: Mapping[str, Any], stopped: Callable[[], bool] = lambda: False) -
 def main() -> int:
     """Exit code 2 and one line on standard error for an order that cannot be carried out."""
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         signal.signal(number, lambda _number, _frame: stop.set())
     try:
         run(json.loads(sys.argv[1]), stop.is_set)
     except RooflensError as error:
         print(error, file=sys.stderr)
         return 2
+    finally:
+        for number in ENDING:  # it ends by itself; Python gives handlers back before its last step, and one would kill
+            signal.signal(number, signal.SIG_IGN)
     return 0
 
 

@@ -91,6 +91,22 @@ def test_a_demo_that_is_kept_goes_on_until_a_signal_and_then_tells(tmp_path: Pat
     assert "was expected" in out
 
 
+def test_an_engine_that_has_ended_is_not_killed_by_a_late_signal(tmp_path: Path) -> None:
+    """Told to end a second time while Python shuts down, as when a terminal and the demo both tell it."""
+    order = {"small": True, "folder": str(tmp_path), "phases": []}
+    code = (
+        "import os, signal, sys; from rooflens.adapters.embedded.__main__ import main; "
+        "code = main(); "
+        "[os.kill(os.getpid(), number) for number in (signal.SIGTERM, signal.SIGINT)]; "
+        "sys.exit(code or 7 * (signal.getsignal(signal.SIGTERM) != signal.SIG_IGN))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code, json.dumps(order)], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout.splitlines()[-1])["done"] is True
+
+
 def test_a_demo_that_may_not_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFLENS_DISABLE", "1")
     with pytest.raises(RooflensError, match="ROOFLENS_DISABLE is set"):

@@ -127,8 +127,9 @@ def carry_out(
                         say(f"  load: {phase}")
                     tick(f"  load {told['phase']}: {told['gone_s']:.0f} s, {told['steps']:,} steps")
             words = (child.stderr.read() if child.stderr else "").strip()
-        finally:
+        except BaseException:
             _end(child)
+            raise
     if child.returncode or outcome is None:
         raise RooflensError(f"the embedded engine ended with {child.returncode}: {_last_line(words)}")
     return outcome
@@ -136,12 +137,11 @@ def carry_out(
 
 def _end(child: subprocess.Popen[str]) -> None:
     """Ask it to end; one that hangs in a step is not waited for."""
-    if child.poll() is None:
-        child.terminate()
-        try:
-            child.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
+    child.terminate()
+    try:
+        child.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
 
 
 @contextlib.contextmanager
