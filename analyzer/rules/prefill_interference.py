@@ -195,6 +195,8 @@ def _of_intervals(case: Case, table: StepTable) -> Finding:
     tokens = np.repeat((prefill[mixed] / chunks)[long], np.round(chunks[long]).astype(np.int64))
     waiting = np.repeat(others[long], np.round(chunks[long]).astype(np.int64))
     slow_share = float(prefill[mixed][long].sum() / prefill[mixed].sum())
-    if long.sum() < LEAST_STALLS or slow_share < SLOW_INTERVALS_RATIO:
+    if not long.any():
         return cleared(case, CODE, "intervals with prompts are hardly slower")
+    if long.sum() < LEAST_STALLS or slow_share < SLOW_INTERVALS_RATIO:
+        return cannot_tell(case, CODE, "the time of single steps (the hook): too few intervals with prompts are slow")
     return _judge(case, _Stalls(each, tokens.astype(np.float64), waiting, plain_s), confidence=0.5)

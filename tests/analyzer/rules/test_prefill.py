@@ -121,6 +121,7 @@ def test_from_a_page_by_intervals_with_and_without_prompts() -> None:
     assert judge(merged(stalls(6, 0.06), 10)).status is Status.CLEARED
     assert judge(merged(stalls(6, 0.5, decode=1), 10)).status is Status.CLEARED  # nobody else decodes
     assert judge(merged(stalls(60), 10)).status is Status.CANNOT_TELL  # prompts in every interval
+    assert judge(merged(stalls(1, 0.5), 10)).status is Status.CANNOT_TELL  # one slow interval: a hiccup, or not
     unknown = merged(stalls(6, 0.5), 10)
     unknown = StepTable({n: c for n, c in unknown.columns.items() if n != "prefill_requests"})
     assert judge(unknown).status is Status.CANNOT_TELL
