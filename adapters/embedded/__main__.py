@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -60,11 +59,11 @@ def run(order: Mapping[str, Any], stopped: Callable[[], bool] = lambda: False) -
 
 def main() -> int:
     """Exit code 2 and one line on standard error for an order that cannot be carried out."""
-    stop = threading.Event()
+    asked: list[int] = []  # a handler may interrupt another one, so it takes no lock
     for number in ENDING:
-        signal.signal(number, lambda _number, _frame: stop.set())
+        signal.signal(number, lambda number, _frame: asked.append(number))
     try:
-        run(json.loads(sys.argv[1]), stop.is_set)
+        run(json.loads(sys.argv[1]), lambda: bool(asked))
     except RooflensError as error:
         print(error, file=sys.stderr)
         return 2

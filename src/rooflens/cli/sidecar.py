@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
 import signal
 import sys
 import threading
@@ -175,13 +176,24 @@ def _watched(settings: WatchSettings, found: bool) -> Iterator[str]:
 
 @contextmanager
 def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set ``stop``; a second one ends the process at once."""
+    """SIGTERM and SIGINT set ``stop``; a second one ends the process at once.
+
+    A thread sets it: a handler runs in the midst of whatever its thread does, and may not take a lock that may be held.
+    """
+    asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+    had: list[int] = []
 
     def end(number: int, _frame: object) -> None:
-        if stop.is_set():
+        if had:
             raise KeyboardInterrupt
+        had.append(number)
+        asked.put(number)
+
+    def told() -> None:
+        asked.get()
         stop.set()
 
+    threading.Thread(target=told, name="rooflens-signals", daemon=True).start()
     kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
