@@ -22,6 +22,8 @@ pytestmark = pytest.mark.engine
 PERIOD_S = 4.0
 # A page is not written at one moment: a step may be in one of its counters and not yet in another.
 STEPS_OFF = 2
+# And it tells what the API server has heard of, which on a busy machine is this much behind the engine.
+LATE_S = 0.5
 # What the page takes for busy time has the time between the steps in it.
 BETWEEN_STEPS_RATIO = 0.25
 
@@ -94,9 +96,10 @@ def test_the_load_had_windows_of_each_kind(pairs: list[Pair]) -> None:
 def test_steps_and_tokens_are_the_rings(pairs: list[Pair]) -> None:
     for pair in pairs:
         batch = pair.steps["requests"] / pair.steps["steps"]
-        off = STEPS_OFF * (batch + 1)
-        assert pair.row["resolution_steps"] == pytest.approx(pair.steps["steps"], abs=STEPS_OFF)
-        assert pair.row["generated_tokens"] == pytest.approx(pair.steps["generated_tokens"], abs=off)
+        interval_s = pair.row["output_monotonic_s"] - pair.row["submit_monotonic_s"]
+        off = STEPS_OFF + LATE_S * pair.steps["steps"] / interval_s
+        assert pair.row["resolution_steps"] == pytest.approx(pair.steps["steps"], abs=off)
+        assert pair.row["generated_tokens"] == pytest.approx(pair.steps["generated_tokens"], abs=off * (batch + 1))
     for name, column in (("generated_tokens", "generated_tokens"), ("query_tokens", "query_tokens")):
         total = sum(pair.steps[column] for pair in pairs)
         assert sum(pair.row[name] for pair in pairs) == pytest.approx(total, rel=0.01)
@@ -122,7 +125,10 @@ def test_batch_context_and_blocks_of_steady_windows_are_the_rings(pairs: list[Pa
 
 def test_busy_time_of_steady_windows_is_the_rings_and_the_time_between_steps(pairs: list[Pair]) -> None:
     for pair in filter(lambda pair: pair.steady, pairs):
-        busy_s, high_s = pair.row["observed_s"], pair.derived["observed_s"].high
-        assert pair.steps["observed_s"] * 0.98 <= busy_s <= pair.steps["observed_s"] * (1 + BETWEEN_STEPS_RATIO)
+        high_s = pair.derived["observed_s"].high
+        # A step, since the page's steps of an interval are not quite the ring's.
+        busy_s = pair.row["observed_s"] / pair.row["resolution_steps"]
+        step_s = pair.steps["observed_s"] / pair.steps["steps"]
+        assert step_s * 0.95 <= busy_s <= step_s * (1 + BETWEEN_STEPS_RATIO)
         assert high_s is not None
         assert pair.steps["observed_s"] <= high_s
