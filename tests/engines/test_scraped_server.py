@@ -24,6 +24,8 @@ PERIOD_S = 4.0
 STEPS_OFF = 2
 # And it tells what the API server has heard of, which on a busy machine is this much behind the engine.
 LATE_S = 0.5
+# On a machine whose cores the engine has all to itself a page may fail its deadline; the next interval is longer then.
+FAILURES = 1
 # What the page takes for busy time has the time between the steps in it.
 BETWEEN_STEPS_RATIO = 0.25
 
@@ -66,7 +68,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
         done.set()
         puller.join()
         page.close()
-        assert (page.state, page.problem, page.failures) == (State.LIVE, None, 0)
+        assert (page.state, page.problem) == (State.LIVE, None)
+        assert page.failures <= FAILURES
         columns = source.read().steps.columns
         source.close()
     return list(_paired(batches, columns))
