@@ -13,7 +13,7 @@ from rooflens.analyzer.config_fields import NESTED, refuse_unmodelled, required,
 from rooflens.analyzer.precision import PLAIN, normalise, stated_formats
 from rooflens.analyzer.small_file import small_text
 from rooflens.analyzer.suggest import did_you_mean
-from rooflens.model_records import LayerSpec, ModelArch
+from rooflens.arch_records import Attention, DenseMLP, Layer, ModelArch
 from rooflens.records import RooflensError
 
 GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "reglu")
@@ -112,7 +112,7 @@ def _language_fields(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _layer(fields: Mapping[str, Any], hidden: int) -> LayerSpec:
+def _layer(fields: Mapping[str, Any], hidden: int) -> Layer:
     heads = required(fields, "heads")
     kv_heads = _kv_heads(fields, heads)
     if heads % kv_heads:
@@ -127,13 +127,10 @@ def _layer(fields: Mapping[str, Any], hidden: int) -> LayerSpec:
         if not _four_times_by_default(fields):
             required(fields, "intermediate_size")
         intermediate = 4 * hidden
-    return LayerSpec(
+    return Layer(
         count=required(fields, "layers"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=intermediate,
-        gated=_gated(fields),
+        mixer=Attention(heads, kv_heads, head_dim, head_dim),
+        mlp=DenseMLP(intermediate, _gated(fields)),
     )
 
 

@@ -8,41 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rooflens.analyzer.hardware import fastest
 from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS, Precision
-from rooflens.model_records import HardwareSpec, LayerSpec, ModelArch
+from rooflens.analyzer.work import Work
+from rooflens.arch_records import Attention, DenseMLP, Deployment, Layer, ModelArch
+from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
 
-Coefficients = Mapping[str, float]  # feature name -> flops or bytes for each unit of it
 CACHE_NOTE_RATIO = 0.01  # of the bytes of a step, from which what the cache may keep is worth a word
 USUAL_LINK_DOMAIN = 8  # devices on one NVLink switch of a usual server
 ALL_REDUCES_PER_LAYER = 2  # after the attention's and after the MLP's output projection (Megatron-LM, 2019)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One operator on one device: flops (2 for a multiply-add), bytes moved, bytes that must be resident.
-
-    ``compute`` are the number formats whose units may run the flops; ``resident_bytes`` is what it keeps in
-    memory for good, which for a table that is only gathered from is more than it reads.
-    """
-
-    operator: str
-    group: str
-    compute: tuple[str, ...]
-    flops: Coefficients = field(default_factory=dict)
-    weight_bytes: Coefficients = field(default_factory=dict)
-    kv_read_bytes: Coefficients = field(default_factory=dict)
-    kv_write_bytes: Coefficients = field(default_factory=dict)
-    gather_bytes: Coefficients = field(default_factory=dict)
-    link_bytes: Coefficients = field(default_factory=dict)
-    resident_bytes: float = 0.0
-
-    def memory_parts(self) -> tuple[Coefficients, ...]:
-        """All coefficients that are bytes of this device's memory."""
-        return (self.weight_bytes, self.kv_read_bytes, self.kv_write_bytes, self.gather_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +30,7 @@ class Shard:
     precision: Precision
     devices: int
 
-    def linear(self, operator: str, layer: LayerSpec, rows: float, columns: float) -> Work:
+    def linear(self, operator: str, layer: Layer, rows: float, columns: float) -> Work:
         """A weight matrix (rows x columns on this device) in each of the layers, read once a pass."""
         weight = WEIGHT_FORMATS[self.precision.weights]
         elements = layer.count * rows * columns
@@ -67,25 +44,37 @@ class Shard:
             resident_bytes=size_bytes,
         )
 
-    def kv_heads(self, layer: LayerSpec) -> int:
+    def kv_heads(self, layer: Layer) -> int:
         """KV heads that this device holds: an equal share, at least one."""
-        return max(1, layer.kv_heads // self.devices)
+        return max(1, _mixer(layer).kv_heads // self.devices)
 
 
-def _qkv_projection(shard: Shard, layer: LayerSpec) -> Work:
-    columns = (layer.heads // shard.devices + 2 * shard.kv_heads(layer)) * layer.head_dim
+def _mixer(layer: Layer) -> Attention:
+    if not isinstance(layer.mixer, Attention):
+        raise RooflensError(f"a layer with {type(layer.mixer).__name__} is not modelled yet")
+    return layer.mixer
+
+
+def _mlp(layer: Layer) -> DenseMLP:
+    if not isinstance(layer.mlp, DenseMLP):
+        raise RooflensError(f"a layer with {type(layer.mlp).__name__} is not modelled yet")
+    return layer.mlp
+
+
+def _qkv_projection(shard: Shard, layer: Layer) -> Work:
+    columns = (_mixer(layer).heads // shard.devices + 2 * shard.kv_heads(layer)) * _mixer(layer).head_dim
     return shard.linear("qkv_projection", layer, shard.arch.hidden_size, columns)
 
 
-def _attention(shard: Shard, layer: LayerSpec) -> Work:
+def _attention(shard: Shard, layer: Layer) -> Work:
     """QK^T and PV: 2 x 2 flops x head_dim for each head and query-key pair under the causal mask.
 
     K and V of the tokens in the cache are read once, those of new tokens written once; the KV heads of a group
     are read once for all its query heads.
     """
     kv = KV_FORMATS[shard.precision.kv]
-    pair_flops = 4 * layer.count * (layer.heads // shard.devices) * layer.head_dim
-    token_bytes = 2 * layer.count * shard.kv_heads(layer) * layer.head_dim * kv.bytes_per_element
+    pair_flops = 4 * layer.count * (_mixer(layer).heads // shard.devices) * _mixer(layer).head_dim
+    token_bytes = 2 * layer.count * shard.kv_heads(layer) * _mixer(layer).head_dim * kv.bytes_per_element
     return Work(
         "attention",
         "attention",
@@ -96,23 +85,23 @@ def _attention(shard: Shard, layer: LayerSpec) -> Work:
     )
 
 
-def _output_projection(shard: Shard, layer: LayerSpec) -> Work:
-    rows = layer.heads // shard.devices * layer.head_dim
+def _output_projection(shard: Shard, layer: Layer) -> Work:
+    rows = _mixer(layer).heads // shard.devices * _mixer(layer).head_dim
     return shard.linear("output_projection", layer, rows, shard.arch.hidden_size)
 
 
-def _mlp_in(shard: Shard, layer: LayerSpec) -> Work:
-    matrices = 2 if layer.gated else 1
-    columns = matrices * layer.intermediate_size / shard.devices
+def _mlp_in(shard: Shard, layer: Layer) -> Work:
+    matrices = 2 if _mlp(layer).gated else 1
+    columns = matrices * _mlp(layer).intermediate_size / shard.devices
     return shard.linear("mlp_in_projection", layer, shard.arch.hidden_size, columns)
 
 
-def _mlp_out(shard: Shard, layer: LayerSpec) -> Work:
-    rows = layer.intermediate_size / shard.devices
+def _mlp_out(shard: Shard, layer: Layer) -> Work:
+    rows = _mlp(layer).intermediate_size / shard.devices
     return shard.linear("mlp_out_projection", layer, rows, shard.arch.hidden_size)
 
 
-def _all_reduce(shard: Shard, layer: LayerSpec) -> Work:
+def _all_reduce(shard: Shard, layer: Layer) -> Work:
     """A ring or two-shot all-reduce sends 2 (n - 1) / n of the activations over each device's link."""
     share = 2 * (shard.devices - 1) / shard.devices
     size_bytes = shard.arch.hidden_size * shard.precision.activation_bytes
@@ -148,7 +137,7 @@ def _head(shard: Shard) -> Work:
     )
 
 
-LAYER_OPERATORS: tuple[Callable[[Shard, LayerSpec], Work], ...] = (
+LAYER_OPERATORS: tuple[Callable[[Shard, Layer], Work], ...] = (
     _qkv_projection,
     _attention,
     _output_projection,
@@ -159,14 +148,17 @@ LAYER_OPERATORS: tuple[Callable[[Shard, LayerSpec], Work], ...] = (
 MODEL_OPERATORS: tuple[Callable[[Shard], Work], ...] = (_embedding, _head)
 
 
-def works(arch: ModelArch, precision: Precision, tensor_parallel: int = 1) -> tuple[Work, ...]:
-    """Every operator's cost on one of ``tensor_parallel`` devices.
+ONE_DEVICE = Deployment()
+
+
+def works(arch: ModelArch, precision: Precision, deployment: Deployment = ONE_DEVICE) -> tuple[Work, ...]:
+    """Every operator's cost on one device of ``deployment``.
 
     Raises RooflensError where the heads cannot be divided that way, as an engine would refuse too.
     """
     for layer in arch.layers:
-        _check_division(layer, tensor_parallel)
-    shard = Shard(arch, precision, tensor_parallel)
+        _check_division(layer, deployment.tensor)
+    shard = Shard(arch, precision, deployment.tensor)
     return tuple(_all_rows(shard))
 
 
@@ -178,11 +170,12 @@ def _all_rows(shard: Shard) -> Iterator[Work]:
         yield whole(shard)
 
 
-def _check_division(layer: LayerSpec, devices: int) -> None:
-    if devices < 1 or layer.heads % devices:
-        raise RooflensError(f"tensor parallel {devices} does not divide {layer.heads} attention heads")
-    if layer.kv_heads % devices and devices % layer.kv_heads:
-        raise RooflensError(f"tensor parallel {devices} neither divides nor is a multiple of {layer.kv_heads} KV heads")
+def _check_division(layer: Layer, devices: int) -> None:
+    heads = _mixer(layer).kv_heads
+    if devices < 1 or _mixer(layer).heads % devices:
+        raise RooflensError(f"tensor parallel {devices} does not divide {_mixer(layer).heads} attention heads")
+    if heads % devices and devices % heads:
+        raise RooflensError(f"tensor parallel {devices} neither divides nor is a multiple of {heads} KV heads")
 
 
 def check_link(hardware: HardwareSpec, devices: int) -> None:
@@ -234,16 +227,6 @@ def rate_flops_per_s(table: Mapping[str, float], hardware: HardwareSpec, row: Wo
     return math.inf if chosen is None else table[chosen]
 
 
-def dot(coefficients: Coefficients, values: Mapping[str, float]) -> float:
-    """The linear form at one point: the sum of coefficient x feature."""
-    return sum(c * values[name] for name, c in coefficients.items())
-
-
 def kv_bytes_per_token(rows: tuple[Work, ...]) -> float:
     """Bytes that one token's K and V take on one device, over all layers."""
     return sum(row.kv_write_bytes.get("query_tokens", 0.0) for row in rows)
-
-
-def resident_bytes(rows: tuple[Work, ...]) -> float:
-    """Bytes of weights that one device keeps in memory; norms and biases are left out."""
-    return sum(row.resident_bytes for row in rows)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from rooflens.model_records import ModelArch
+from rooflens.arch_records import ModelArch
 from rooflens.records import EngineInfo, RooflensError
 
 
@@ -57,22 +57,52 @@ SPELLINGS: Mapping[str, str] = {
 UNQUANTISED_ANYWAY = ("lm_head", "embed", "norm", "vision", "visual", "mm_projector", "multi_modal")
 
 
+GROUPS = (
+    "attention", "mlp", "experts", "shared_experts", "router", "state", "indexer", "embedding", "head", "mtp",
+    "encoder",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFormat:
+    """``share`` (a ratio) of a group's elements in one format; ``bytes_per_element`` has the scales in it."""
+
+    share: float
+    name: str
+    bytes_per_element: float
+
+    @property
+    def compute(self) -> tuple[str, ...]:
+        """The formats that its products may run in."""
+        return WEIGHT_FORMATS[self.name].compute
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
     """The formats of one deployment: linear weights, KV cache, language-model head and embedding, activations.
 
-    A quantised checkpoint leaves embedding and head at 16 bit unless ``head`` says otherwise.
+    A quantised checkpoint leaves embedding and head at 16 bit unless ``head`` says otherwise. ``groups`` are the
+    groups of tensors (GROUPS) of which more is known than that.
     """
 
     weights: str
     kv: str
     head: str
     activations: str
+    groups: Mapping[str, tuple[TensorFormat, ...]] = field(default_factory=dict)
 
     @property
     def activation_bytes(self) -> float:
         """Bytes of one activation."""
         return WEIGHT_FORMATS[self.activations].bytes_per_element
+
+    def parts(self, group: str) -> tuple[TensorFormat, ...]:
+        """The formats of one group of GROUPS; their shares add up to 1."""
+        if group in self.groups:
+            return self.groups[group]
+        plain = {"embedding": self.head, "head": self.head, "router": self.activations}
+        name = plain.get(group, self.weights)
+        return (TensorFormat(1.0, name, WEIGHT_FORMATS[name].bytes_per_element),)
 
 
 def choose_precision(arch: ModelArch, weights: str | None = None, kv: str | None = None) -> Precision:

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 
 from rooflens.analyzer.hardware import fastest
 from rooflens.analyzer.operators import (
-    Work,
     check_link,
-    dot,
     kv_bytes_per_token,
     rate_flops_per_s,
-    resident_bytes,
     strict_link_share,
     unknown_rate,
     works,
 )
 from rooflens.analyzer.precision import WEIGHT_FORMATS, Precision
-from rooflens.model_records import Bound, HardwareSpec, ModelArch
+from rooflens.analyzer.work import Work, dot, resident_bytes
+from rooflens.arch_records import Deployment, ModelArch
+from rooflens.model_records import Bound, HardwareSpec
 from rooflens.records import RooflensError
 
 PHASES = ("decode", "prefill")
@@ -109,7 +108,7 @@ def predict(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan:
     """The bounds of one step of ``plan``; RooflensError in one line for a plan that makes no sense."""
     _check(plan)
     check_link(hardware, plan.tensor_parallel)
-    rows = works(arch, precision, plan.tensor_parallel)
+    rows = works(arch, precision, Deployment(tensor=plan.tensor_parallel))
     features = _features(plan, math.ceil(plan.batch / plan.replicas))  # of the busiest replica: it sets the time
     mean = _features(plan, plan.batch / plan.replicas)  # of replicas on average: the sums are theirs
     memory_s, compute_s, link_s, serial_s = _times(rows, features, hardware)
@@ -208,9 +207,12 @@ def devices_needed(arch: ModelArch, hardware: HardwareSpec, precision: Precision
     each = plan.utilization_ratio * (plan.memory_bytes or plan.devices * float(hardware.memory_bytes)) / plan.devices
     joined = hardware.link_bandwidth_bytes_per_s is not None
     found: list[tuple[int, int]] = []
-    for tensor_parallel in range(plan.tensor_parallel, max(row.heads for row in arch.layers) + 1 if joined else 2):
+    for tensor_parallel in range(
+        plan.tensor_parallel,
+        max(row.mixer.heads for row in arch.layers if row.mixer is not None) + 1 if joined else 2,
+    ):
         try:
-            rows = works(arch, precision, tensor_parallel)
+            rows = works(arch, precision, Deployment(tensor=tensor_parallel))
         except RooflensError:
             continue  # the heads cannot be divided that way
         sequence_bytes = kv_bytes_per_token(rows) * max(1, plan.context_tokens)

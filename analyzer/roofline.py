@@ -12,8 +12,6 @@ from rooflens.analyzer.arch import arch_from_config
 from rooflens.analyzer.features import feature_matrix
 from rooflens.analyzer.operators import (
     CACHE_NOTE_RATIO,
-    Coefficients,
-    Work,
     cache_note,
     check_link,
     link_notes,
@@ -23,7 +21,9 @@ from rooflens.analyzer.operators import (
     works,
 )
 from rooflens.analyzer.precision import Precision, precision_of
-from rooflens.model_records import Bound, HardwareSpec, ModelArch, StepAnalysis
+from rooflens.analyzer.work import Coefficients, Work
+from rooflens.arch_records import Deployment, ModelArch
+from rooflens.model_records import Bound, HardwareSpec, StepAnalysis
 from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
 
 Matrix = NDArray[np.float64]
@@ -51,7 +51,7 @@ class Roofline:
         """
         self.arch, self.hardware, self.precision = arch, hardware, precision
         self.tensor_parallel, self.block_tokens = tensor_parallel, block_tokens
-        rows = works(arch, precision, tensor_parallel)
+        rows = works(arch, precision, Deployment(tensor=tensor_parallel))
         check_link(hardware, tensor_parallel)
         used = {n for row in rows for part in (row.flops, row.link_bytes, *row.memory_parts()) for n in part}
         self._names = tuple(sorted(used | {"passes"}))

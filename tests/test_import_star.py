@@ -14,7 +14,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("adapters", "collector", "analyzer", "exporters", "dashboards")
 RING = ("ring", "ring_writer", "ring_folder")
-FLOOR = ("records", "info_fields", "model_records", "live_records", "protocols", *RING, "catalogue", "findings")
+FLOOR = (
+    "records",
+    "info_fields",
+    "arch_records",
+    "model_records",
+    "live_records",
+    "protocols",
+    *RING,
+    "catalogue",
+    "findings",
+)
 PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))
 # Settings are read once, by the wiring, and handed on as values.
 WIRING = ("pipeline", "config", "cli", "__main__")

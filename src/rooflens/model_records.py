@@ -1,4 +1,4 @@
-"""The vocabulary of the roofline: a device, a model, the bounds of steps; frozen, SI units, None for not known."""
+"""The vocabulary of the roofline: a device, the bounds of steps; frozen, SI units, None for not known."""
 
 from __future__ import annotations
 
@@ -52,43 +52,28 @@ class HardwareSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """``count`` equal decoder layers: widths are numbers of elements, heads are counts.
+class Efficiency:
+    """What kernels reach on one device, as latency plus a fraction of the datasheet: a table or a calibration says so.
 
-    ``gated`` is whether the MLP multiplies two input projections (three matrices) or has one (two matrices).
+    A read of n bytes takes ``latency_s`` + n / (``ratio`` x bandwidth), for weights and for the KV cache each with
+    its own pair; a product takes its flops / (``gemm_ratio`` x peak), keyed by number format with ``other`` for the
+    rest, causal prefill attention ``attention_ratio`` of the 16-bit peak. ``launch_s`` is what a kernel costs inside a
+    graph, ``eager_launch_s`` outside. ``all_reduce_s``: devices -> (message bytes, seconds) in ascending order.
+    ``origin`` is 'published', 'assumed' (another device's figures stand in) or 'calibrated'.
     """
 
-    count: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate_size: int
-    gated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ModelArch:
-    """What a token costs, as far as the architecture decides it.
-
-    ``layers`` are runs of equal layers. ``tied_head`` is whether the language-model head reads the embedding's
-    matrix. ``weight_format`` and ``kv_format`` are the formats that the model's own files state, None where
-    they state none; ``activation_format`` is what activations and unquantised tensors use.
-    ``activation_assumed`` says that no file states it; ``assumptions`` are what else was taken for granted, in words.
-    Norm weights, biases and learned positions (together below 0.1 %) are left out: a floor stays a floor.
-    """
-
-    name: str
-    hidden_size: int
-    vocab_size: int
-    tied_head: bool
-    layers: tuple[LayerSpec, ...]
-    activation_format: str = "bf16"
-    weight_format: str | None = None
-    kv_format: str | None = None
-    max_context_tokens: int | None = None
+    hardware: str
+    weight_latency_s: float
+    weight_ratio: float
+    kv_latency_s: float
+    kv_ratio: float
+    gemm_ratio: Mapping[str, float]
+    attention_ratio: float
+    launch_s: float
+    eager_launch_s: float
+    all_reduce_s: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    origin: str = "published"
     source: str = ""
-    activation_assumed: bool = False
-    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from rooflens.analyzer.arch import arch_from_config, find_model, known_models
 from rooflens.analyzer.config_fields import SIZES
 from rooflens.analyzer.hardware import find_hardware
-from rooflens.analyzer.operators import resident_bytes, works
+from rooflens.analyzer.operators import works
 from rooflens.analyzer.precision import choose_precision, precision_of
-from rooflens.model_records import LayerSpec, ModelArch
+from rooflens.analyzer.work import resident_bytes
+from rooflens.arch_records import Attention, DenseMLP, Layer, ModelArch
 from rooflens.records import EngineInfo, RooflensError
 
 LLAMA = {
@@ -50,7 +51,7 @@ def parameters(arch: ModelArch) -> float:
 
 def test_llama() -> None:
     arch = arch_from_config(LLAMA, "llama")
-    assert arch.layers == (LayerSpec(32, 32, 8, 128, 14336, gated=True),)
+    assert arch.layers == (Layer(32, Attention(32, 8, 128, 128), DenseMLP(14336, gated=True)),)
     assert (arch.tied_head, arch.activation_format, arch.max_context_tokens) == (False, "bf16", 131072)
     # Untied 2 x 128256 x 4096, and a layer of 4096 x (4096 + 2 x 1024) + 4096 x 4096 + 3 x 4096 x 14336.
     assert parameters(arch) == 8_029_995_008
@@ -58,17 +59,17 @@ def test_llama() -> None:
 
 def test_plain_mlp_has_two_matrices_and_the_head_is_tied_by_default() -> None:
     arch = arch_from_config(OPT, "opt-13b")
-    assert arch.layers == (LayerSpec(40, 40, 40, 128, 20480, gated=False),)
+    assert arch.layers == (Layer(40, Attention(40, 40, 128, 128), DenseMLP(20480, gated=False)),)
     assert (arch.tied_head, arch.activation_format) == (True, "fp16")
     assert parameters(arch) == 12_840_304_640  # published: 12.85e9 with learned positions and biases
 
 
 def test_gpt2_names_and_defaults() -> None:
-    assert arch_from_config(GPT2).layers == (LayerSpec(12, 12, 12, 64, 3072, gated=False),)
+    assert arch_from_config(GPT2).layers == (Layer(12, Attention(12, 12, 64, 64), DenseMLP(3072, gated=False)),)
 
 
 def test_multi_query_overrides_falcons_meaningless_kv_heads() -> None:
-    assert arch_from_config(FALCON).layers == (LayerSpec(32, 71, 1, 64, 18176, gated=False),)
+    assert arch_from_config(FALCON).layers == (Layer(32, Attention(71, 1, 64, 64), DenseMLP(18176, gated=False)),)
 
 
 def test_falcons_new_decoder_uses_its_kv_heads() -> None:
@@ -79,7 +80,7 @@ def test_falcons_new_decoder_uses_its_kv_heads() -> None:
         "num_kv_heads": 8,
         "new_decoder_architecture": True,
     }
-    assert arch_from_config(config).layers[0].kv_heads == 8
+    assert arch_from_config(config).layers[0].mixer.kv_heads == 8
 
 
 def test_explicit_head_dim_wins_over_hidden_by_heads() -> None:
@@ -89,7 +90,7 @@ def test_explicit_head_dim_wins_over_hidden_by_heads() -> None:
         "num_attention_heads": 32,
         "head_dim": 128,
     }  # Mistral Small: 32 x 128 = 4096
-    assert arch_from_config(config).layers[0].head_dim == 128
+    assert arch_from_config(config).layers[0].mixer.head_dim == 128
 
 
 def test_nested_language_model() -> None:

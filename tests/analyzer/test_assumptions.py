@@ -51,7 +51,7 @@ def test_an_unknown_model_type_is_named() -> None:
 @pytest.mark.parametrize("activation", [None, "absent"])
 def test_a_missing_activation_of_a_gated_family_is_assumed(kind: str, activation: str | None) -> None:
     arch = arch_from_config(config(model_type=kind, hidden_act=activation))
-    assert arch.layers[0].gated
+    assert arch.layers[0].mlp.gated
     assert arch.assumptions == (
         f"the config states no hidden_act: a gated MLP (silu) is assumed, as in model_type '{kind}'",
     )

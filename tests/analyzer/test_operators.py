@@ -7,14 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from rooflens.analyzer.operators import Work, dot, kv_bytes_per_token, resident_bytes, works
+from rooflens.analyzer.operators import kv_bytes_per_token, works
 from rooflens.analyzer.precision import Precision
-from rooflens.model_records import LayerSpec, ModelArch
+from rooflens.analyzer.work import Work, dot, resident_bytes
+from rooflens.arch_records import Attention, DenseMLP, Deployment, Layer, ModelArch
 from rooflens.records import RooflensError
 
 BF16 = Precision("bf16", "bf16", "bf16", "bf16")
-TINY = ModelArch("tiny", hidden_size=8, vocab_size=10, tied_head=False, layers=(LayerSpec(3, 4, 2, 2, 16, gated=True),))
-LLAMA_8B = ModelArch("8b", 4096, 128256, False, (LayerSpec(32, 32, 8, 128, 14336, gated=True),))
+TINY_LAYER = Layer(3, Attention(4, 2, 2, 2), DenseMLP(16, gated=True))
+TINY = ModelArch(
+    "tiny",
+    hidden_size=8,
+    vocab_size=10,
+    tied_head=False,
+    layers=(Layer(3, Attention(4, 2, 2, 2), DenseMLP(16, gated=True)),),
+)
+LLAMA_LAYER = Layer(32, Attention(32, 8, 128, 128), DenseMLP(14336, gated=True))
+LLAMA_8B = ModelArch("8b", 4096, 128256, False, (LLAMA_LAYER,))
 
 
 def features(
@@ -80,7 +89,7 @@ def test_twice_the_layers_is_twice_the_work_of_layers() -> None:
 
 
 def test_grouped_heads_read_less_kv_and_compute_the_same_attention() -> None:
-    full = replace(LLAMA_8B, layers=(replace(LLAMA_8B.layers[0], kv_heads=32),))
+    full = replace(LLAMA_8B, layers=(replace(LLAMA_LAYER, mixer=Attention(32, 32, 128, 128)),))
     at = decode(8, 1000)
     grouped, multi = works(LLAMA_8B, BF16), works(full, BF16)
     assert total(multi, "kv_read_bytes", at) == 4 * total(grouped, "kv_read_bytes", at)
@@ -100,14 +109,14 @@ def test_chunks_sum_to_the_whole_prefill() -> None:
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_shards_sum_to_the_whole(devices: int) -> None:
-    one, shard, at = works(LLAMA_8B, BF16), works(LLAMA_8B, BF16, devices), decode(4, 300)
+    one, shard, at = works(LLAMA_8B, BF16), works(LLAMA_8B, BF16, Deployment(tensor=devices)), decode(4, 300)
     for part in ("flops", "weight_bytes", "kv_read_bytes", "kv_write_bytes", "gather_bytes"):
         assert devices * total(shard, part, at) == total(one, part, at)
     assert devices * resident_bytes(shard) == resident_bytes(one)
 
 
 def test_kv_heads_are_replicated_beyond_their_number() -> None:
-    eight, sixteen = works(LLAMA_8B, BF16, 8), works(LLAMA_8B, BF16, 16)
+    eight, sixteen = works(LLAMA_8B, BF16, Deployment(tensor=8)), works(LLAMA_8B, BF16, Deployment(tensor=16))
     assert kv_bytes_per_token(sixteen) == kv_bytes_per_token(eight)  # one KV head on each device in both
     qkv = next(row for row in sixteen if row.operator == "qkv_projection")
     assert qkv.resident_bytes == 2 * 32 * 4096 * (32 // 16 + 2) * 128
@@ -115,20 +124,20 @@ def test_kv_heads_are_replicated_beyond_their_number() -> None:
 
 def test_all_reduce_bytes() -> None:
     # Two all-reduces a layer of 2 (n - 1) / n x tokens x hidden x 2 bytes: 2 x 32 x 1.75 x 4096 x 2 = 917504 a token.
-    row = next(r for r in works(LLAMA_8B, BF16, 8) if r.group == "link")
+    row = next(r for r in works(LLAMA_8B, BF16, Deployment(tensor=8)) if r.group == "link")
     assert row.link_bytes == {"query_tokens": 917504}
 
 
 @pytest.mark.parametrize(("arch", "devices"), [(LLAMA_8B, 3), (LLAMA_8B, 64), (LLAMA_8B, 0)])
 def test_heads_that_cannot_be_divided(arch: ModelArch, devices: int) -> None:
     with pytest.raises(RooflensError, match="does not divide 32 attention heads"):
-        works(arch, BF16, devices)
+        works(arch, BF16, Deployment(tensor=devices))
 
 
 def test_kv_heads_that_cannot_be_divided() -> None:
-    arch = replace(TINY, layers=(LayerSpec(1, 12, 6, 2, 16, gated=True),))
+    arch = replace(TINY, layers=(Layer(1, Attention(12, 6, 2, 2), DenseMLP(16, gated=True)),))
     with pytest.raises(RooflensError, match="4 neither divides nor is a multiple of 6 KV heads"):
-        works(arch, BF16, 4)
+        works(arch, BF16, Deployment(tensor=4))
 
 
 def test_trap_weights_are_read_once_a_pass_not_once_a_token() -> None:
@@ -145,7 +154,7 @@ def test_trap_causal_half() -> None:
 
 
 def test_trap_two_matrices_in_a_plain_mlp() -> None:
-    plain = replace(LLAMA_8B, layers=(replace(LLAMA_8B.layers[0], gated=False),))
+    plain = replace(LLAMA_8B, layers=(replace(LLAMA_LAYER, mlp=DenseMLP(14336, gated=False)),))
     gated_bytes, plain_bytes = (
         sum(r.resident_bytes for r in works(a, BF16) if r.operator.startswith("mlp")) for a in (LLAMA_8B, plain)
     )
@@ -153,7 +162,7 @@ def test_trap_two_matrices_in_a_plain_mlp() -> None:
 
 
 def test_trap_head_dim_is_not_hidden_by_heads() -> None:
-    wide = replace(LLAMA_8B, layers=(replace(LLAMA_8B.layers[0], head_dim=256),))
+    wide = replace(LLAMA_8B, layers=(replace(LLAMA_LAYER, mixer=Attention(32, 8, 256, 256)),))
     assert kv_bytes_per_token(works(wide, BF16)) == 2 * kv_bytes_per_token(works(LLAMA_8B, BF16))
 
 

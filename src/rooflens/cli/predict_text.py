@@ -13,7 +13,8 @@ from rooflens.analyzer.predict import (
     ridge_announced_flop_per_byte,
     ridge_flop_per_byte,
 )
-from rooflens.model_records import HardwareSpec, ModelArch
+from rooflens.arch_records import Attention, Deployment, ModelArch
+from rooflens.model_records import HardwareSpec
 
 NOT_KNOWN = "not known"
 Row = tuple[str, str, str]  # label, value with its unit, remark
@@ -55,11 +56,11 @@ def notes(answer: Answer) -> list[str]:
         answer.result,
     )
     problem = misfit(answer)
-    unknown = unknown_rate(hardware, works(arch, precision, plan.tensor_parallel))
+    unknown = unknown_rate(hardware, works(arch, precision, Deployment(tensor=plan.tensor_parallel)))
     found = [*((problem,) if problem else ()), *((unknown,) if unknown else ()), *_cache_notes(result)]
     if arch.max_context_tokens and plan.context_tokens > arch.max_context_tokens:
         found.append(f"the model was made for contexts up to {arch.max_context_tokens:,} tokens")
-    if any(plan.tensor_parallel > layer.kv_heads for layer in arch.layers):
+    if any(isinstance(x.mixer, Attention) and plan.tensor_parallel > x.mixer.kv_heads for x in arch.layers):
         found.append("more devices than KV heads: each KV head is stored on several devices")
     if precision.weights != precision.head:
         found.append(f"embedding and head are taken at {precision.head}")
