@@ -1,0 +1,218 @@
+"""Mixers whose memory does not grow with the context, from the fields of a config.json.
+
+The flops of a token in the state are those of the recurrence's products, 2 for a multiply-add: an outer product of
+what is new into the state (2 for each element) and the state's product with the query (2); a delta rule also reads
+what the state holds for the key (2, Yang et al. 2024, arXiv:2412.06464). Decays are left out: over a chunk they fold
+into keys and queries (Dao and Gu 2024, arXiv:2405.21060, section 6), so that a lower bound may not count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rooflens.analyzer.architecture.attention import HEAD_DIM, HEADS, WIDTH
+from rooflens.analyzer.architecture.numbers import flag, needed, part, stated
+from rooflens.analyzer.config_fields import shown
+from rooflens.analyzer.precision import KV_FORMATS, normalise
+from rooflens.arch_records import StateMixer
+from rooflens.records import RooflensError
+
+LINEAR_FLOPS = 4  # a token and element of the state: written once, read once
+DELTA_FLOPS = 6  # and read once more for the key
+SCAN_FLOPS = 6  # Mamba 1: A x delta, decay, B x delta x, sum, C x h and its sum: no chunked form (arXiv:2312.00752)
+CONV = ("conv_kernel", "mamba_d_conv", "conv_L_cache", "linear_conv_kernel_dim", "conv_kernel_size")
+STATE_SIZE = ("ssm_state_size", "mamba_d_state", "state_size")
+
+
+def state(fields: Mapping[str, Any], kind: str) -> StateMixer:
+    """One layer's mixer of a ``kind`` of KINDS.
+
+    ``in_columns`` and ``out_rows`` are the large projections, everything else the mixer holds is ``other_elements``,
+    whose products are in ``token_flops``. Raises RooflensError, one line naming the field.
+    """
+    if kind not in KINDS:
+        raise RooflensError(f"a state mixer of kind {kind[:40]!r} is not known; known: {', '.join(KINDS)}")
+    return KINDS[kind](fields)
+
+
+def state_format(fields: Mapping[str, Any], default: str | None = None) -> str:
+    """The format of the recurrent state: what the config says, else ``default``, else the model's own format.
+
+    vLLM keeps the state as mamba_ssm_cache_dtype says and takes the model's dtype where nothing is said
+    (vllm 0.32, model_executor/layers/mamba/mamba_utils.py); Kimi Linear's state is always float32 there.
+    """
+    stated_name = fields.get("mamba_ssm_dtype") or fields.get("mamba_ssm_cache_dtype")
+    name = stated_name or default or fields.get("torch_dtype") or fields.get("dtype") or "bf16"
+    found = normalise(name) if isinstance(name, str) else ""
+    if found not in KV_FORMATS:
+        raise RooflensError(f"config field mamba_ssm_dtype or torch_dtype is {shown(name)}: not a known format")
+    return found
+
+
+def _gated_delta(fields: Mapping[str, Any]) -> StateMixer:
+    """Qwen3-Next and Qwen3.5, or Kimi Linear where linear_attn_config is there."""
+    if fields.get("linear_attn_config") is not None:
+        return _kimi_delta(part(fields, "linear_attn_config"), fields)
+    heads = needed(fields, "linear_num_value_heads")
+    key_dim = needed(fields, "linear_key_head_dim")
+    value_dim = needed(fields, "linear_value_head_dim")
+    kernel = needed(fields, "linear_conv_kernel_dim")
+    keys = needed(fields, "linear_num_key_heads") * key_dim
+    values = heads * value_dim
+    conv = 2 * keys + values
+    elements = heads * key_dim * value_dim
+    return StateMixer(
+        kind="gated delta net",
+        heads=heads,
+        in_columns=2 * keys + 2 * values + 2 * heads,  # q, k, v, output gate z, decay a, strength b
+        out_rows=values,
+        other_elements=conv * kernel + 2 * heads + value_dim,  # convolution, A and dt bias, norm
+        state_elements=elements,
+        conv_state_elements=conv * (kernel - 1),
+        token_flops=DELTA_FLOPS * elements + 2 * conv * kernel,
+        state_format=state_format(fields),
+    )
+
+
+def _kimi_delta(linear: Mapping[str, Any], fields: Mapping[str, Any]) -> StateMixer:
+    """Kimi delta attention: a decay for each channel and an output gate, each through a rank of head_dim."""
+    heads = needed(linear, "num_heads")
+    head_dim = needed(linear, "head_dim")
+    kernel = needed(linear, "short_conv_kernel_size")
+    width = heads * head_dim
+    elements = heads * head_dim * head_dim
+    widened = 2 * head_dim * width  # the second halves of decay and gate
+    return StateMixer(
+        kind="Kimi delta attention",
+        heads=heads,
+        in_columns=3 * width + 2 * head_dim + heads,  # q, k, v, first halves of decay and gate, strength b
+        out_rows=width,
+        other_elements=widened + 3 * width * kernel + width + heads + head_dim,  # convolutions, dt bias, A, norm
+        state_elements=elements,
+        conv_state_elements=3 * width * (kernel - 1),
+        token_flops=DELTA_FLOPS * elements + 2 * widened + 2 * 3 * width * kernel,
+        state_format=state_format(fields, "fp32"),
+    )
+
+
+def _lightning(fields: Mapping[str, Any]) -> StateMixer:
+    """MiniMax-Text-01 (arXiv:2501.08313): linear attention, a fixed decay for each head, a gate on the output."""
+    heads = needed(fields, *HEADS)
+    head_dim = stated(fields, *HEAD_DIM) or needed(fields, *WIDTH) // heads
+    width = heads * head_dim
+    elements = heads * head_dim * head_dim
+    return StateMixer(
+        kind="lightning attention",
+        heads=heads,
+        in_columns=4 * width,  # q, k, v, output gate
+        out_rows=width,
+        other_elements=width,  # norm
+        state_elements=elements,
+        conv_state_elements=0,
+        token_flops=LINEAR_FLOPS * elements,
+        state_format=state_format(fields),
+    )
+
+
+def _mamba1(fields: Mapping[str, Any]) -> StateMixer:
+    """Jamba, Falcon-Mamba and Mamba: a state for each channel, whose B, C and step come out of the channels."""
+    hidden = needed(fields, *WIDTH)
+    jamba = fields.get("mamba_d_state") is not None
+    inner = stated(fields, "mamba_expand", "expand")
+    channels = inner * hidden if inner is not None else needed(fields, "intermediate_size")
+    if not jamba and fields.get("intermediate_size") is not None:
+        channels = needed(fields, "intermediate_size")
+    size, kernel = needed(fields, *STATE_SIZE), needed(fields, *CONV)
+    rank = _step_rank(fields, hidden)
+    inner_matrices = channels * (rank + 2 * size) + rank * channels
+    biased = 2 * channels + hidden if flag(fields, "mamba_proj_bias" if jamba else "use_bias") else 0
+    conv_bias = channels if flag(fields, "mamba_conv_bias" if jamba else "use_conv_bias", default=True) else 0
+    norms = rank + 2 * size if jamba else 0
+    small = channels * kernel + conv_bias + channels * size + 2 * channels  # A, then D and the step's bias
+    return StateMixer(
+        kind="Mamba",
+        heads=channels,
+        in_columns=2 * channels,
+        out_rows=channels,
+        other_elements=inner_matrices + small + biased + norms,
+        state_elements=channels * size,
+        conv_state_elements=channels * (kernel - 1),
+        token_flops=SCAN_FLOPS * channels * size + 2 * inner_matrices + 2 * channels * kernel,
+        state_format=state_format(fields),
+    )
+
+
+def _step_rank(fields: Mapping[str, Any], hidden: int) -> int:
+    """``auto`` is a sixteenth of the width, rounded up."""
+    for name in ("mamba_dt_rank", "time_step_rank"):
+        if fields.get(name) == "auto":
+            return -(-hidden // 16)
+    return stated(fields, "mamba_dt_rank", "time_step_rank") or -(-hidden // 16)
+
+
+def _mamba2(fields: Mapping[str, Any]) -> StateMixer:
+    """Nemotron-H, Granite 4, Bamba, Zamba2, Falcon-H1, Mamba 2: heads with a scalar decay, B and C shared by groups."""
+    heads = needed(fields, "mamba_num_heads", "mamba_n_heads", "n_mamba_heads", "num_heads")
+    inner = _inner_width(fields, heads)
+    groups = needed(fields, "mamba_n_groups", "mamba_ngroups", "n_groups")
+    size, kernel = needed(fields, *STATE_SIZE), needed(fields, *CONV)
+    conv = inner + 2 * groups * size
+    in_columns = inner + conv + heads
+    hidden = needed(fields, *WIDTH)
+    conv_bias = conv if flag(fields, _first(fields, "mamba_conv_bias", "use_conv_bias"), default=True) else 0
+    biased = flag(fields, _first(fields, "mamba_proj_bias", "use_bias", "add_bias_linear"))
+    norm = inner if flag(fields, "mamba_rms_norm", default=True) else 0
+    elements = inner * size
+    return StateMixer(
+        kind="Mamba 2",
+        heads=heads,
+        in_columns=in_columns,
+        out_rows=inner,
+        other_elements=conv * kernel + conv_bias + 3 * heads + norm + (in_columns + hidden if biased else 0),
+        state_elements=elements,
+        conv_state_elements=conv * (kernel - 1),
+        token_flops=LINEAR_FLOPS * elements + 2 * conv * kernel,
+        state_format=state_format(fields),
+    )
+
+
+def _inner_width(fields: Mapping[str, Any], heads: int) -> int:
+    """Channels of the heads: said by the width of a head, or as a multiple of the hidden size."""
+    whole = stated(fields, "mamba_d_ssm")
+    if whole is not None:
+        return whole
+    if fields.get("mamba_head_dim") is not None:
+        return heads * needed(fields, "mamba_head_dim")
+    return needed(fields, "mamba_expand", "expand") * needed(fields, *WIDTH)
+
+
+def _first(fields: Mapping[str, Any], *names: str) -> str:
+    return next((name for name in names if fields.get(name) is not None), names[0])
+
+
+def _short_conv(fields: Mapping[str, Any]) -> StateMixer:
+    """LFM2: a gated convolution over the last few tokens, no other state."""
+    hidden = needed(fields, *WIDTH)
+    kernel = needed(fields, "conv_L_cache")
+    bias = 5 * hidden if flag(fields, "conv_bias") else 0  # three in-projections, the convolution, the out-projection
+    return StateMixer(
+        kind="short convolution",
+        heads=hidden,
+        in_columns=3 * hidden,
+        out_rows=hidden,
+        other_elements=hidden * kernel + bias,
+        state_elements=0,
+        conv_state_elements=hidden * (kernel - 1),
+        token_flops=2 * hidden * kernel + 2 * hidden,  # and the two gates
+        state_format=state_format(fields),
+    )
+
+
+KINDS: Mapping[str, Callable[[Mapping[str, Any]], StateMixer]] = {
+    "gated_delta": _gated_delta,
+    "lightning": _lightning,
+    "mamba1": _mamba1,
+    "mamba2": _mamba2,
+    "short_conv": _short_conv,
+}
