@@ -156,6 +156,44 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredFormat:
+    """How the weights of some modules are stored: ``name`` is a key of precision.WEIGHT_FORMATS.
+
+    An element takes ``bytes_per_element`` with the scales of its group or block in it, a matrix ``row_bytes`` more for
+    each output row (a scale for each channel) and ``column_bytes`` for each input column (the order of GPTQ).
+    """
+
+    name: str
+    bytes_per_element: float
+    row_bytes: float = 0.0
+    column_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRule:
+    """Modules that ``pattern`` names (a dotted name or a part of one, a glob, or ``re:`` and a regular expression).
+
+    ``stored`` is None where they are left at the activations' format.
+    """
+
+    pattern: str
+    stored: StoredFormat | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """What a model's files say of its formats: ``default`` for linear layers that no rule names, the first rule wins.
+
+    ``kv`` is a key of precision.KV_FORMATS, None where the files state none.
+    """
+
+    method: str
+    default: StoredFormat | None
+    rules: tuple[FormatRule, ...] = ()
+    kv: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelArch:
     """What a token costs, as far as the architecture decides it.
 
@@ -168,8 +206,8 @@ class ModelArch:
     weights of the language model that are read in each pass.
 
     ``tied_head`` is whether the language-model head reads the embedding's matrix. ``weight_format`` and ``kv_format``
-    are the formats that the model's own files state, None where they state none; ``quantization`` is what they say of
-    it, as precision.py reads it; ``activation_format`` is what activations and unquantised tensors use.
+    are the formats that the model's own files state, None where they state none; ``quantization`` is all that they say
+    of it, module by module; ``activation_format`` is what activations and unquantised tensors use.
     ``activation_assumed`` says that no file states it; ``assumptions`` are what else was taken for granted, in words.
     """
 
@@ -193,7 +231,7 @@ class ModelArch:
     gathered_elements: int = 0
     gathered_row_elements: int = 0
     residual_elements: int = 0
-    quantization: tuple[tuple[str, object], ...] = ()
+    quantization: Quantization | None = None
 
 
 @dataclass(frozen=True, slots=True)
