@@ -1,79 +1,34 @@
-"""How far back a query looks: closed forms for windows and chunks, the same for ints and for integer arrays.
-
-A span is written ``w1024`` (a query sees the last 1024 positions, itself among them) or ``c8192`` (a query sees its
-own chunk of 8192 positions up to itself). A feature over a span is written ``context_tokens@w1024``.
-"""
+"""Which spans a model's layers look back over; the closed forms are those of rooflens.spans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeVar, cast
 
+from rooflens.analyzer.arch import arch_from_config
 from rooflens.arch_records import Attention, CompressedAttention, LatentAttention, Mixer, ModelArch
-from rooflens.records import RooflensError
+from rooflens.records import EngineInfo, RooflensError
+from rooflens.spans import CHUNK, MARK, WINDOW, Span, pairs_within, parse, spanned, split, within
 
-WINDOW, CHUNK = "w", "c"
-MARK = "@"
-CONTEXT, CAUSAL_PAIRS, PREFILL_PAIRS = "context_tokens", "causal_pairs", "prefill_pairs"
-MOST_TOKENS = 1 << 40  # beyond any context; pairs of longer ones would not fit 64 bits
-
-Count = TypeVar("Count")  # an int, or a NumPy array of them
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """``kind`` is WINDOW or CHUNK, ``tokens`` its length."""
-
-    kind: str
-    tokens: int
-
-
-@lru_cache(maxsize=256)
-def parse(span: str) -> Span:
-    """The span that ``w1024`` or ``c8192`` writes; RooflensError for anything else."""
-    kind, digits = span[:1], span[1:]
-    if kind in (WINDOW, CHUNK) and digits.isdecimal() and digits.isascii() and 0 < int(digits) <= MOST_TOKENS:
-        return Span(kind, int(digits))
-    raise RooflensError(f"{span[:40]!r} is no span: write w1024 for a window of tokens, c8192 for a chunk")
-
-
-def spanned(feature: str, span: str) -> str:
-    """The name of ``feature`` over ``span``; ``feature`` itself where the span is "" (no limit)."""
-    return f"{feature}{MARK}{span}" if span else feature
-
-
-def split(name: str) -> tuple[str, str]:
-    """(feature, span) of a feature's name; the span is "" where there is none."""
-    feature, _, span = name.partition(MARK)
-    return feature, span
-
-
-def within(context: Count, span: str) -> Count:
-    """Cached tokens that the next query may read: min(context, W) of a window, context mod C of a chunk.
-
-    The window's W counts the query too, so this is at most one token more than it needs; kernels read that block.
-    """
-    if not span:
-        return context
-    limit, tokens = parse(span), cast(Any, context)
-    return cast(Count, tokens % limit.tokens if limit.kind == CHUNK else _smaller(tokens, limit.tokens))
-
-
-def pairs_within(context: Count, query: Count, span: str) -> Count:
-    """Query-key pairs of ``query`` tokens after ``context``: one at position p (from 1) sees min(p, W) keys.
-
-    In a chunk it sees ((p - 1) mod C) + 1; without a span ("") it sees p.
-    """
-    before: Any = context
-    return cast(Count, _pairs_up_to(before + query, span) - _pairs_up_to(before, span))
+__all__ = [
+    "CHUNK", "MARK", "WINDOW", "Span", "pairs_within", "parse", "spanned", "spans_of", "spans_of_engine",
+    "spans_of_mixer", "split", "within",
+]  # fmt: skip
 
 
 def spans_of(arch: ModelArch) -> tuple[str, ...]:
     """Every span that the decoder's layers look back over, sorted; () where all of them see the whole context."""
     found = {span for layer in (*arch.layers, *arch.mtp) for span in spans_of_mixer(layer.mixer)}
     return tuple(sorted(found, key=lambda span: (span[0], parse(span).tokens)))
+
+
+def spans_of_engine(info: EngineInfo) -> tuple[str, ...]:
+    """The spans of the model that an engine states; () where it states none, or one that cannot be read."""
+    if info.model_config is None:
+        return ()
+    try:
+        return spans_of(arch_from_config(dict(info.model_config), info.model_name or "model"))
+    except RooflensError:
+        return ()
 
 
 def spans_of_mixer(mixer: Mixer | None) -> Iterator[str]:
@@ -89,23 +44,3 @@ def spans_of_mixer(mixer: Mixer | None) -> Iterator[str]:
         yield f"{WINDOW}{mixer.window_tokens}"
         if mixer.indexer and mixer.ratio:
             yield f"{WINDOW}{mixer.ratio * mixer.indexer.top_k}"
-
-
-def _pairs_up_to(position: Any, span: str) -> Any:
-    """Pairs of all queries at positions 1 to ``position``."""
-    if not span:
-        return _triangle(position)
-    limit = parse(span)
-    if limit.kind == CHUNK:
-        return position // limit.tokens * _triangle(limit.tokens) + _triangle(position % limit.tokens)
-    inside = _smaller(position, limit.tokens)
-    return _triangle(inside) + (position - inside) * limit.tokens
-
-
-def _triangle(count: Any) -> Any:
-    return count * (count + 1) // 2
-
-
-def _smaller(count: Any, limit: int) -> Any:
-    """min(count, limit) without a branch, so that it holds for arrays too."""
-    return count - (count > limit) * (count - limit)

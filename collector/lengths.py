@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 
 from rooflens.collector.payload import Ints, Sections
 from rooflens.collector.slot_columns import SlotColumns
+from rooflens.records import SPANNED_COLUMNS
 from rooflens.ring import EDIT, KEY, REPEAT
+from rooflens.spans import CHUNK, pairs_within, parse, spanned, within
 
 KEPT_FRAMES = 16  # a frame goes on from one at most 15 steps back
-# The sums, in the order of the columns of ``sums``; all in tokens but the blocks.
+# The sums, in the order of the columns of ``sums``; all in tokens but the blocks. Those over spans follow.
 SUMS = ("causal_pairs", "prefill_pairs", "context_blocks", "max_context_tokens")
+
+
+def sum_names(spans: Sequence[str]) -> tuple[str, ...]:
+    """SUMS, then SPANNED_COLUMNS over each of ``spans``."""
+    return (*SUMS, *(spanned(name, span) for span in spans for name in SPANNED_COLUMNS))
 
 
 @dataclass(slots=True)
@@ -29,15 +36,15 @@ class Lengths:
     after: Ints
 
 
-def plain_run(contexts: Ints, steps: int, block_tokens: int) -> Ints:
-    """SUMS of ``steps`` decode steps in a row, one token a row each, shape (4, steps); no loop over steps or rows.
+def plain_run(contexts: Ints, steps: int, block_tokens: int, spans: Sequence[str] = ()) -> Ints:
+    """The sums of ``steps`` decode steps in a row, one token a row each, shape (sums, steps).
 
-    A row crosses into a new block when its context is a multiple of the block; the count of rows that do so in
-    step k depends only on the remainders of the first contexts.
+    No loop over steps or rows. A row crosses into a new block when its context is a multiple of the block; the count
+    of rows that do so in step k depends only on the remainders of the first contexts.
     """
     rows = len(contexts)
     index = np.arange(steps, dtype=np.int64)
-    sums = np.zeros((len(SUMS), steps), dtype=np.int64)
+    sums = np.zeros((len(SUMS) + len(SPANNED_COLUMNS) * len(spans), steps), dtype=np.int64)
     if not rows:
         return sums
     sums[0] = int(contexts.sum()) + rows * (index + 1)
@@ -45,7 +52,32 @@ def plain_run(contexts: Ints, steps: int, block_tokens: int) -> Ints:
     crossing = remainders[(-index) % block_tokens]
     sums[2] = int(blocks(contexts, block_tokens).sum()) + np.concatenate(([0], np.cumsum(crossing[:-1])))
     sums[3] = int(contexts.max()) + index
+    for at, span in enumerate(spans, start=1):
+        place = len(SUMS) + len(SPANNED_COLUMNS) * (at - 1)
+        sums[place], sums[place + 1] = _span_run(contexts, steps, span)
     return sums
+
+
+def _span_run(contexts: Ints, steps: int, span: str) -> tuple[Ints, Ints]:
+    """Cached tokens and pairs over one span in each of ``steps`` decode steps, each of shape (steps,).
+
+    In a window a row grows by one token a step until it is full; in a chunk it does so too, and is empty again when
+    its context is a multiple of the chunk. How many rows do either in step k is counted once, from the first contexts.
+    """
+    rows, limit = len(contexts), parse(span)
+    first = int(within(contexts, span).sum())
+    if limit.kind == CHUNK:
+        period = min(limit.tokens, steps + 1)  # a row that starts anew after more steps than these counts nowhere
+        turns = np.bincount(np.minimum((-contexts - 1) % limit.tokens, period - 1), minlength=period)
+        index = np.arange(steps, dtype=np.int64)
+        turning = turns[index % limit.tokens]
+        grown = np.cumsum(rows - limit.tokens * turning)
+        cached = first + np.concatenate(([0], grown[:-1]))
+        return cached, cached + rows
+    room = np.bincount(np.clip(limit.tokens - contexts, 0, steps + 1), minlength=steps + 2)
+    growing = rows - np.cumsum(room)[:steps]  # rows with room for more than k tokens, k = 0, 1, ...
+    after = first + np.cumsum(growing)
+    return np.concatenate(([first], after[:-1])), after
 
 
 def blocks(contexts: Ints, block_tokens: int) -> Ints:
@@ -53,20 +85,28 @@ def blocks(contexts: Ints, block_tokens: int) -> Ints:
     return -(-contexts // block_tokens)
 
 
-def sums_of(lengths: Lengths, block_tokens: int) -> tuple[int, int, int, int]:
-    """SUMS of one step. A query of q tokens after c has q*c + q*(q+1)/2 pairs under the causal mask."""
+def sums_of(lengths: Lengths, block_tokens: int, spans: Sequence[str] = ()) -> tuple[int, ...]:
+    """The sums of one step. A query of q tokens after c has q*c + q*(q+1)/2 pairs under the causal mask."""
     contexts, queries = lengths.contexts, lengths.queries
     pairs = queries * contexts + queries * (queries + 1) // 2
     prefill = int(pairs[lengths.prefill_rows].sum())
     longest = int(contexts.max()) if len(contexts) else 0
-    return int(pairs.sum()), prefill, int(blocks(contexts, block_tokens).sum()), longest
+    found = [int(pairs.sum()), prefill, int(blocks(contexts, block_tokens).sum()), longest]
+    for span in spans:
+        pairs = pairs_within(contexts, queries, span)
+        found += [int(within(contexts, span).sum()), int(pairs.sum()), int(pairs[lengths.prefill_rows].sum())]
+    return tuple(found)
 
 
 class LengthDecoder:
-    """Follows the frames of one ring; keeps what later frames may go on from."""
+    """Follows the frames of one ring; keeps what later frames may go on from.
 
-    def __init__(self, block_tokens: int) -> None:
+    ``spans`` are those over which lengths are summed too; they may be set anew between two calls of decode.
+    """
+
+    def __init__(self, block_tokens: int, spans: Sequence[str] = ()) -> None:
         self.block_tokens = max(1, block_tokens)
+        self.spans = tuple(spans)
         self.doubted = 0
         self._history: dict[int, Ints] = {}
         self._number = 0
@@ -82,12 +122,12 @@ class LengthDecoder:
         sections_of: Callable[[int], Sections | None],
         visit: Callable[[int, Lengths], None] | None = None,
     ) -> tuple[Ints, NDArray[np.bool_]]:
-        """SUMS for each slot, shape (4, slots), and a mask of the slots whose lengths are known.
+        """What sum_names(spans) names for each slot, shape (sums, slots), and a mask of the slots with known lengths.
 
         ``slots`` are steps with rows in order; ``fresh[i]`` says that steps before i were lost; ``visit`` is
         called with every step's own lengths (slow; for full reconstruction).
         """
-        sums = np.zeros((len(SUMS), len(slots)), dtype=np.int64)
+        sums = np.zeros((len(sum_names(self.spans)), len(slots)), dtype=np.int64)
         known = np.zeros(len(slots), dtype=bool)
         plain = (slots["frame"] == REPEAT) & (slots["base"] == 1) & (slots["sections"] == 0) & ~fresh
         edges = np.flatnonzero(np.diff(plain.astype(np.int8))) + 1
@@ -113,7 +153,7 @@ class LengthDecoder:
             self.doubted += 1
             self.forget()
             return
-        sums[:, start:end] = plain_run(contexts, steps, self.block_tokens)
+        sums[:, start:end] = plain_run(contexts, steps, self.block_tokens, self.spans)
         known[start:end] = True
         self._history = {self._number: contexts + steps}
 
@@ -135,7 +175,7 @@ class LengthDecoder:
         if lengths is None:
             self.forget()
             return
-        sums[:, at] = sums_of(lengths, self.block_tokens)
+        sums[:, at] = sums_of(lengths, self.block_tokens, self.spans)
         known[at] = True
         self._history[self._number] = lengths.after
         self._history.pop(self._number - KEPT_FRAMES, None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.collector.lengths import SUMS, LengthDecoder, Lengths
+from rooflens.collector.lengths import LengthDecoder, Lengths, sum_names
 from rooflens.collector.payload import Sections, parse
 from rooflens.collector.ring_file import RingFile
 from rooflens.collector.slot_columns import SlotColumns
@@ -40,6 +40,11 @@ _DURATIONS = {
 _AGES = {"oldest_wait_s": "oldest_wait_us", "summed_wait_s": "summed_wait_us"}
 
 
+def no_spans(info: EngineInfo) -> tuple[str, ...]:
+    """Lengths are summed over whole contexts alone."""
+    return ()
+
+
 def _block_tokens(info: EngineInfo | None) -> int:
     said = info.block_tokens if info else None
     return said if isinstance(said, int) and 1 <= said <= MOST_BLOCK_TOKENS else DEFAULT_BLOCK_TOKENS
@@ -48,15 +53,21 @@ def _block_tokens(info: EngineInfo | None) -> int:
 class RingSource:
     """Reads one ring from where it left off; see protocols.Source."""
 
-    def __init__(self, path: Path, after: int = 0) -> None:
-        """Open ``path``; steps up to sequence ``after`` are passed over. RooflensError if it is no readable ring."""
+    def __init__(
+        self, path: Path, after: int = 0, spans_of: Callable[[EngineInfo], tuple[str, ...]] = no_spans
+    ) -> None:
+        """Open ``path``; steps up to sequence ``after`` are passed over. RooflensError if it is no readable ring.
+
+        ``spans_of`` says of an engine over which spans (rooflens.spans) its lengths are to be summed too.
+        """
         self.file = RingFile(path)
         self.info = self.file.info()
         self._after = after
         self._last_whole = after
         self._last_output_s: float | None = None
         self._gap = after > 0  # the step before the next one was not seen
-        self._decoder = LengthDecoder(_block_tokens(self.info))
+        self._spans_of = spans_of
+        self._decoder = LengthDecoder(_block_tokens(self.info), self._spans())
         self._anchors: list[tuple[float, float]] = [
             (self.file.header.created_monotonic_ns / 1e9, self.file.header.created_unix_ns / 1e9)
         ]
@@ -93,6 +104,7 @@ class RingSource:
                 name = str(detail.pop("event", "unknown"))
                 if name == "info_changed":
                     self.info = self.file.info() or self.info
+                    self._decoder.spans = self._spans()
                 events.append(RingEvent(int(slots["sequence"][at]), float(slots["output_ns"][at]) / 1e9, name, detail))
         is_step = slots["frame"] != EVENT
         if self.file.state_damaged and len(slots):
@@ -107,6 +119,9 @@ class RingSource:
         return Batch(
             self.info, table, tuple(sorted((*events, *jumps), key=lambda e: e.sequence)), found.lost, found.torn
         )
+
+    def _spans(self) -> tuple[str, ...]:
+        return self._spans_of(self.info) if self.info is not None else ()
 
     def _sections(self, slots: SlotColumns, at: int) -> Sections | None:
         raw = self.file.payload(int(slots["arena_offset"][at]), int(slots["arena_bytes"][at]))
@@ -228,7 +243,7 @@ class RingSource:
             self._decoder.forget()
         whole = np.ones(len(slots), dtype=bool)
         whole[real] = good
-        for index, name in enumerate(SUMS):
+        for index, name in enumerate(sum_names(self._decoder.spans)):
             known[name] = whole
             if len(real) == len(slots):
                 columns[name] = sums[index]

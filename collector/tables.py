@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.records import COLUMN_KINDS, StepTable
+from rooflens.records import COLUMN_KINDS, StepTable, column_kind
 
 
 def empty_table() -> StepTable:
@@ -36,4 +36,4 @@ def concatenated(tables: Sequence[StepTable]) -> StepTable:
 
 
 def _type_of(name: str) -> type[np.generic]:
-    return np.int64 if COLUMN_KINDS.get(name) == "i" else np.float64
+    return np.int64 if column_kind(name) == "i" else np.float64

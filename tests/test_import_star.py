@@ -17,6 +17,7 @@ RING = ("ring", "ring_writer", "ring_folder")
 FLOOR = (
     "records",
     "info_fields",
+    "spans",
     "arch_records",
     "model_records",
     "live_records",

@@ -208,15 +208,24 @@ STEP_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("resolution_steps", "i", "how many steps the row stands for; 1 from a hook"),
 )
 COLUMN_KINDS: Mapping[str, str] = {name: kind for name, kind, _ in STEP_COLUMNS}
+# Columns that a table may also hold over a span (rooflens.spans), as far as the reader was told which to count.
+SPANNED_COLUMNS = ("context_tokens", "causal_pairs", "prefill_pairs")
+
+
+def column_kind(name: str) -> str:
+    """The NumPy kind of a step column, over a span or not; KeyError for a name that is no column."""
+    base, mark, _ = name.partition("@")
+    return COLUMN_KINDS[base if mark and base in SPANNED_COLUMNS else name]
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
     """Steps as columns: one NumPy array of equal length for each name in STEP_COLUMNS.
 
-    ``columns[name]`` is int64 or float64 of shape (steps,). A column that is not known at all is absent;
-    one known for some steps has a boolean mask of the same shape in ``known``. Values under a False are
-    meaningless and must not be read.
+    Those of SPANNED_COLUMNS may stand beside themselves over a span: ``context_tokens@w1024`` counts of each sequence
+    what a window of 1024 reaches. ``columns[name]`` is int64 or float64 of shape (steps,). A column that is not known
+    at all is absent; one known for some steps has a boolean mask of the same shape in ``known``. Values under a False
+    are meaningless and must not be read.
     """
 
     columns: Mapping[str, NDArray[Any]]

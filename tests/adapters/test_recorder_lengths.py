@@ -15,6 +15,21 @@ from rooflens.collector.lengths import Lengths, blocks, plain_run, sums_of
 from rooflens.collector.ring_source import RingSource
 
 BLOCK_TOKENS = 16
+SPANS = st.lists(st.builds("{}{}".format, st.sampled_from("wc"), st.integers(1, 60)), max_size=3, unique=True)
+
+
+def seen_by(position: int, span: str) -> int:
+    """Keys that the query at ``position``, counted from 1, sees through a window or in its chunk."""
+    size = int(span[1:])
+    return min(position, size) if span[0] == "w" else (position - 1) % size + 1
+
+
+def cached_within(context: int, span: str) -> int:
+    return min(context, int(span[1:])) if span[0] == "w" else context % int(span[1:])
+
+
+def pairs_of(row: Row, span: str) -> int:
+    return sum(seen_by(row.context + place, span) for place in range(1, row.query + 1))
 
 
 @dataclass
@@ -51,8 +66,8 @@ def runs(draw: st.DrawFn) -> list[list[Row]]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(runs(), st.booleans())
-def test_every_length_survives(steps: list[list[Row]], visited: bool) -> None:
+@given(runs(), st.booleans(), SPANS)
+def test_every_length_survives(steps: list[list[Row]], visited: bool, spans: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         recorder = Recorder("test", folder=Path(name), strict=True, block_tokens=BLOCK_TOKENS)
         for rows in steps:
@@ -66,7 +81,7 @@ def test_every_length_survives(steps: list[list[Row]], visited: bool) -> None:
         assert recorder.failures == 0
         assert recorder.path is not None
         seen: dict[int, Lengths] = {}
-        source = RingSource(recorder.path)
+        source = RingSource(recorder.path, spans_of=lambda info: tuple(spans))
         table = source.read(seen.__setitem__ if visited else None).steps
         recorder.close()
     assert source.doubted_frames == 0
@@ -80,16 +95,30 @@ def test_every_length_survives(steps: list[list[Row]], visited: bool) -> None:
         )
         assert table["context_blocks"][at] == blocks(contexts, BLOCK_TOKENS).sum()
         assert table["max_context_tokens"][at] == max([row.context for row in rows], default=0)
+        prefilling = [row for row in rows if row.query - row.drafts > 1]
+        for span in spans:
+            assert table[f"context_tokens@{span}"][at] == sum(cached_within(row.context, span) for row in rows)
+            assert table[f"causal_pairs@{span}"][at] == sum(pairs_of(row, span) for row in rows)
+            assert table[f"prefill_pairs@{span}"][at] == sum(pairs_of(row, span) for row in prefilling)
         if visited and rows:
             assert seen[at].contexts.tolist() == contexts.tolist()
             assert seen[at].queries.tolist() == queries.tolist()
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 5000), max_size=40), st.integers(1, 80), st.sampled_from([1, 7, 16, 128]))
-def test_a_run_of_plain_steps_is_the_naive_loop(contexts: list[int], steps: int, block_tokens: int) -> None:
+@given(st.lists(st.integers(0, 5000), max_size=40), st.integers(1, 80), st.sampled_from([1, 7, 16, 128]), SPANS)
+def test_a_run_of_plain_steps_is_the_naive_loop(
+    contexts: list[int], steps: int, block_tokens: int, spans: list[str]
+) -> None:
     start = np.array(contexts, dtype=np.int64)
     ones = np.ones(len(contexts), dtype=np.int64)
     none = np.empty(0, dtype=np.int64)
-    naive = [sums_of(Lengths(start + n, ones, none, start + n + 1), block_tokens) for n in range(steps)]
-    assert plain_run(start, steps, block_tokens).T.tolist() == [list(row) for row in naive]
+    naive = [sums_of(Lengths(start + n, ones, none, start + n + 1), block_tokens, spans) for n in range(steps)]
+    assert plain_run(start, steps, block_tokens, spans).T.tolist() == [list(row) for row in naive]
+
+
+def test_by_hand() -> None:
+    # Contexts 2 and 9, three decode steps. Window of 4: min(2, 4) + min(9, 4) = 6, then 7, 8; its pairs 7, 8, 8.
+    # Chunks of 4: 2 + 1 = 3, then 3 + 2 = 5, then 0 + 3 = 3; pairs are two more.
+    sums = plain_run(np.array([2, 9]), 3, 16, ("w4", "c4"))
+    assert sums[4:].tolist() == [[6, 7, 8], [7, 8, 8], [0, 0, 0], [3, 5, 3], [5, 7, 5], [0, 0, 0]]

@@ -18,6 +18,7 @@ from rooflens.collector.raw_slots import read_raw
 from rooflens.collector.ring_file import RingFile
 from rooflens.collector.ring_source import RingSource
 from rooflens.collector.slot_columns import SlotColumns
+from rooflens.collector.tables import concatenated
 from rooflens.records import RooflensError
 from rooflens.ring import (
     COLD_FIELDS,
@@ -207,6 +208,22 @@ def test_info_changes_are_followed(ring: tuple[RingWriter, Path]) -> None:
     assert batch.info is not None
     assert batch.info.engine == "second"
     assert [event.name for event in batch.events] == ["info_changed"]
+
+
+def test_spans_follow_what_the_engine_states(ring: tuple[RingWriter, Path]) -> None:
+    writer, path = ring
+    step(writer, 0, [10, 20, 30])
+    source = RingSource(path, spans_of=lambda info: (f"w{info.max_context_tokens}",))
+    before = source.read().steps  # no facts yet
+    writer.set_info({"instance": "a", "engine": "e", "max_context_tokens": 15})
+    step(writer, 1, [10, 20, 30])
+    step(writer, 2, total=63)
+    steps = source.read().steps
+    assert not [name for name in before.columns if "@" in name]
+    assert steps["context_tokens@w15"].tolist() == [40, 41]
+    both = concatenated([before, steps])
+    assert both.where("causal_pairs@w15").tolist() == [False, True, True]
+    assert both["causal_pairs@w15"].dtype == np.int64
 
 
 def test_a_newer_minor_version_with_more_fields_is_read(ring: tuple[RingWriter, Path], tmp_path: Path) -> None:

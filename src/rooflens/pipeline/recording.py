@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rooflens.analyzer.figures import Summary
 from rooflens.analyzer.roofline import analyse_engine
+from rooflens.analyzer.spans import spans_of_engine
 from rooflens.analyzer.summary import summarise
 from rooflens.collector.ring_file import InFlight
 from rooflens.collector.ring_source import RingSource
@@ -47,7 +48,7 @@ class Recording:
 
 def read_ring(path: Path) -> Recording:
     """Everything in the ring at ``path``; RooflensError in one line if it is no ring that can be read."""
-    source = RingSource(path)
+    source = RingSource(path, spans_of=spans_of_engine)
     try:
         stamps = source.file.in_flight()  # before the steps, so that none that ends meanwhile is taken for open
         batch = source.read()

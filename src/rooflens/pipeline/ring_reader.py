@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rooflens.analyzer.spans import spans_of_engine
 from rooflens.collector.ring_source import RingSource
 from rooflens.collector.tables import concatenated, empty_table
 from rooflens.live_records import Load, Progress, SourceHealth, SourceKind, State
@@ -49,7 +50,7 @@ class RingReader:
         self._read_unix_s: float | None = None
         self._read_s: float | None = None
         self._first: Batch | None = None
-        self._source = RingSource(path)
+        self._source = RingSource(path, spans_of=spans_of_engine)
         self.header = self._source.file.header
         self.rank, self.created_unix_s = self.header.rank, self.header.created_unix_ns / 1e9
         self.watched_from_s = self.header.created_monotonic_ns / 1e9
@@ -72,7 +73,7 @@ class RingReader:
         state = self._source.file.state()
         primed = min(PRIMED_STEPS, self._source.file.header.slot_count // 2)
         self._source.close()
-        self._source = RingSource(self.path, after=max(0, state.sequence - primed))
+        self._source = RingSource(self.path, after=max(0, state.sequence - primed), spans_of=spans_of_engine)
         batch = self._source.read()
         new = batch.steps["sequence"] > state.sequence
         self.before = batch.steps.take(~new)
