@@ -10,6 +10,7 @@ from rooflens.analyzer.arch import arch_from_config, find_model
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import choose_precision
 from rooflens.analyzer.predict import Plan, devices_needed, predict
+from rooflens.arch_records import Deployment
 from rooflens.records import RooflensError
 
 CONFIG = {
@@ -72,15 +73,19 @@ def test_a_short_model_name_is_suggested() -> None:
 
 def test_devices_needed_is_the_smallest_that_fits() -> None:
     precision = choose_precision(LLAMA_70B)
-    for plan in (Plan(), Plan(batch=64, context_tokens=8192), Plan(8, 8, batch=6000, context_tokens=8192)):
+    for plan in (
+        Plan(),
+        Plan(batch=64, context_tokens=8192),
+        Plan(8, Deployment(tensor=8), batch=6000, context_tokens=8192),
+    ):
         needed = devices_needed(LLAMA_70B, H100, precision, plan)
         assert needed is not None
-        devices, tensor_parallel = needed
-        there = Plan(devices, tensor_parallel, plan.batch, plan.context_tokens)
+        devices, spread = needed
+        there = Plan(devices, spread, plan.batch, plan.context_tokens)
         assert predict(LLAMA_70B, H100, precision, there).fits
-        fewer = Plan(devices - tensor_parallel, tensor_parallel, plan.batch, plan.context_tokens)
+        fewer = Plan(devices - spread.devices, spread, plan.batch, plan.context_tokens)
         assert fewer.devices == 0 or not predict(LLAMA_70B, H100, precision, fewer).fits
-    assert devices_needed(LLAMA_70B, H100, precision, Plan()) == (2, 2)
+    assert devices_needed(LLAMA_70B, H100, precision, Plan()) == (2, Deployment(tensor=2))
     assert devices_needed(LLAMA_70B, H100, precision, Plan(memory_bytes=1e6)) is None
 
 
@@ -91,5 +96,5 @@ def test_what_the_cache_may_keep_is_counted() -> None:
     assert (result.memory_s, result.bound, result.bound_known) == (0.0, "compute", False)
     moved = result.weight_read_bytes + result.kv_read_bytes + result.kv_write_bytes
     assert result.cached_bytes == moved + 288 * 2  # and the gathered row of the embedding
-    large = predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(8, 8))
+    large = predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(8, Deployment(tensor=8)))
     assert (large.cached_bytes, large.bound_known) == (8 * 50 * 2**20, True)

@@ -10,6 +10,7 @@ from rooflens.analyzer.arch import find_model
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import choose_precision
 from rooflens.analyzer.predict import Plan, Prediction, predict, ridge_announced_flop_per_byte, ridge_flop_per_byte
+from rooflens.arch_records import Deployment
 from rooflens.records import RooflensError
 
 LLAMA_70B = find_model("meta-llama-3-70b")
@@ -17,7 +18,7 @@ H100 = find_hardware("h100-sxm5-80")
 
 
 def llama_70b(**changes: Any) -> Prediction:
-    return predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(devices=8, tensor_parallel=8, **changes))
+    return predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(8, Deployment(tensor=8), **changes))
 
 
 def test_ridge_of_h100() -> None:
@@ -81,8 +82,8 @@ def test_prefill_is_compute_bound_and_halves_with_the_causal_mask() -> None:
 
 def test_more_devices_than_tensor_parallel_are_replicas() -> None:
     precision = choose_precision(LLAMA_70B)
-    one = predict(LLAMA_70B, H100, precision, Plan(8, 8, batch=32))
-    two = predict(LLAMA_70B, H100, precision, Plan(16, 8, batch=64))
+    one = predict(LLAMA_70B, H100, precision, Plan(8, Deployment(tensor=8), batch=32))
+    two = predict(LLAMA_70B, H100, precision, Plan(16, Deployment(tensor=8), batch=64))
     assert two.floor_s == one.floor_s
     assert two.mfu == pytest.approx(one.mfu)
     for name in (
@@ -96,20 +97,20 @@ def test_more_devices_than_tensor_parallel_are_replicas() -> None:
     ):
         assert getattr(two, name) == pytest.approx(2 * getattr(one, name)), name
     # 65 sequences: the busiest replica has 33 and sets the time, the sums are of 65.
-    odd = predict(LLAMA_70B, H100, precision, Plan(16, 8, batch=65))
-    assert odd.floor_s == predict(LLAMA_70B, H100, precision, Plan(8, 8, batch=33)).floor_s
+    odd = predict(LLAMA_70B, H100, precision, Plan(16, Deployment(tensor=8), batch=65))
+    assert odd.floor_s == predict(LLAMA_70B, H100, precision, Plan(8, Deployment(tensor=8), batch=33)).floor_s
     assert odd.flops == pytest.approx(two.flops * 65 / 64)
 
 
 def test_quantisation_halves_bytes_and_changes_the_rate() -> None:
-    fp8 = predict(LLAMA_70B, H100, choose_precision(LLAMA_70B, "fp8", "fp8"), Plan(8, 8))
+    fp8 = predict(LLAMA_70B, H100, choose_precision(LLAMA_70B, "fp8", "fp8"), Plan(8, Deployment(tensor=8)))
     assert fp8.kv_bytes_per_token == 163840
     embeddings = 2 * 128256 * 8192
     assert fp8.weight_bytes == 70_552_387_584 - embeddings + 2 * embeddings
 
 
 def test_weights_that_do_not_fit() -> None:
-    result = predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(1, 1))
+    result = predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(1, Deployment(tensor=1)))
     assert (result.max_batch, result.kv_capacity_bytes) == (0, 0.0)
 
 
@@ -146,4 +147,4 @@ def test_plans_that_make_no_sense(change: dict[str, Any], message: str) -> None:
 )
 def test_devices_that_make_no_sense(devices: int, tensor_parallel: int, message: str) -> None:
     with pytest.raises(RooflensError, match=message):
-        predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(devices, tensor_parallel))
+        predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(devices, Deployment(tensor=tensor_parallel)))

@@ -16,6 +16,7 @@ from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import Precision, choose_precision
 from rooflens.analyzer.predict import Plan, predict
 from rooflens.analyzer.roofline import analyse, analyse_engine
+from rooflens.arch_records import Deployment
 from rooflens.model_records import Bound
 from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
 
@@ -58,7 +59,7 @@ def decode_table(batch: Any, context: Any, **columns: Any) -> StepTable:
 def test_vectorised_is_scalar(batch: int, context: int, phase: str, devices: int, weights: str, kv: str) -> None:
     context = max(context, 1)
     precision = choose_precision(LLAMA, weights, kv)
-    plan = Plan(devices, devices, batch, context, phase)
+    plan = Plan(devices, Deployment(tensor=devices), batch, context, phase)
     scalar = predict(LLAMA, H100, precision, plan)
     query = context if phase == "prefill" else 1
     cached = 0 if phase == "prefill" else context

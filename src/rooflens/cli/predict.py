@@ -32,6 +32,7 @@ from rooflens.analyzer.predict import (
     ridge_announced_flop_per_byte,
     ridge_flop_per_byte,
 )
+from rooflens.arch_records import Deployment
 from rooflens.cli.output import json_text
 from rooflens.cli.predict_text import Answer, Row, hardware_rows, misfit, notes, rows, sentence
 from rooflens.model_records import HardwareSpec
@@ -120,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     given = tuple(name for name in ("weights", "kv") if getattr(args, name))
     answer = Answer(arch, hardware, precision, plan, predict(arch, hardware, precision, plan), given)
     data = _hardware_json(hardware, precision.weights) | asdict(answer.result)
-    data |= {"model": arch.name, "devices": plan.devices, "tensor_parallel": plan.tensor_parallel}
+    data |= {"model": arch.name, "devices": plan.devices, "tensor_parallel": plan.deployment.tensor}
     data |= {"weights": precision.weights, "kv": precision.kv, "phase": plan.phase, "batch": plan.batch}
     data |= {"context_tokens": plan.context_tokens, "notes": notes(answer) + list(hardware.flags)}
     problem = misfit(answer)
@@ -139,7 +140,7 @@ def _refuse_no_devices(args: argparse.Namespace) -> None:
 def _plan(args: argparse.Namespace) -> Plan:
     devices = args.devices if args.devices is not None else args.tp if args.tp is not None else 1
     given = {key: getattr(args, name) for name, key in PLAN_OPTIONS.items() if getattr(args, name) is not None}
-    return Plan(devices, args.tp if args.tp is not None else devices, **given)
+    return Plan(devices, Deployment(tensor=args.tp if args.tp is not None else devices), **given)
 
 
 def _ignored(args: argparse.Namespace) -> list[str]:

@@ -38,7 +38,7 @@ def misfit(answer: Answer) -> str | None:
     if result.fits:
         return None
     needed = devices_needed(answer.arch, answer.hardware, answer.precision, plan)
-    would = f"{needed[0]:,} devices with --tp {needed[1]} would hold it" if needed else "no number of devices holds it"
+    would = f"{needed[0]:,} devices with --tp {needed[1].tensor} would hold it" if needed else "no number of devices holds it"
     sizes = f"{si(result.weight_bytes, 'B')} of weights and {si(result.kv_bytes, 'B')} of KV cache"
     room = f"{si(result.capacity_bytes, 'B')} that the engine may use"
     if result.max_batch == 0:
@@ -56,11 +56,11 @@ def notes(answer: Answer) -> list[str]:
         answer.result,
     )
     problem = misfit(answer)
-    unknown = unknown_rate(hardware, works(arch, precision, Deployment(tensor=plan.tensor_parallel)))
+    unknown = unknown_rate(hardware, works(arch, precision, Deployment(tensor=plan.deployment.tensor)))
     found = [*((problem,) if problem else ()), *((unknown,) if unknown else ()), *_cache_notes(result)]
     if arch.max_context_tokens and plan.context_tokens > arch.max_context_tokens:
         found.append(f"the model was made for contexts up to {arch.max_context_tokens:,} tokens")
-    if any(isinstance(x.mixer, Attention) and plan.tensor_parallel > x.mixer.kv_heads for x in arch.layers):
+    if any(isinstance(x.mixer, Attention) and plan.deployment.tensor > x.mixer.kv_heads for x in arch.layers):
         found.append("more devices than KV heads: each KV head is stored on several devices")
     if precision.weights != precision.head:
         found.append(f"embedding and head are taken at {precision.head}")
@@ -68,7 +68,7 @@ def notes(answer: Answer) -> list[str]:
         found.append(
             f"the floor is at {roof_words(hardware)}, above the datasheet's peak, so mfu at the floor exceeds 1"
         )
-    return [*found, *_assumed(answer), *link_notes(hardware, plan.tensor_parallel)]
+    return [*found, *_assumed(answer), *link_notes(hardware, plan.deployment.tensor)]
 
 
 def _assumed(answer: Answer) -> list[str]:
@@ -135,7 +135,7 @@ def _ridge_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
 def rows(answer: Answer) -> list[Row]:
     """The whole table, without what does not fit, which stands before it."""
     hardware, precision, plan, result = answer.hardware, answer.precision, answer.plan, answer.result
-    used = f"tp {plan.tensor_parallel}" + (f", {plan.replicas} replicas" if plan.replicas > 1 else "")
+    used = f"tp {plan.deployment.tensor}" + (f", {plan.replicas} replicas" if plan.replicas > 1 else "")
     peaks = f"at the floor, of the peaks ({hardware.origin})"
     if roof_words(hardware) != f"the {hardware.origin} peak":
         peaks += f"; compute times are at {roof_words(hardware)}"
@@ -147,7 +147,7 @@ def rows(answer: Answer) -> list[Row]:
         (plan.phase, f"batch {plan.batch:,}", f"{plan.context_tokens:,} tokens each"),
         ("floor", _floor(result), _floor_remark(result)),
         ("serial floor", seconds(result.serial_floor_s), "operator after operator, nothing overlapped"),
-        *((("link", seconds(result.link_s), "beside it, all-reduces"),) if plan.tensor_parallel > 1 else ()),
+        *((("link", seconds(result.link_s), "beside it, all-reduces"),) if plan.deployment.tensor > 1 else ()),
         ("tokens", tokens, "at the floor" if result.bound_known else "at most, of a floor that may be far too low"),
         ("MFU, MBU", f"{_percent(result.mfu)}, {_percent(result.mbu)}", peaks),
         ("weights", si(result.weight_bytes, "B"), f"{si(result.weight_read_bytes, 'B')} read in a step"),
