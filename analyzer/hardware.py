@@ -1,4 +1,4 @@
-"""Devices: one TOML file each, found by id, by the name NVML gives, or by the path of a user's own file."""
+"""Devices: one TOML file each, found by id, by the name its driver gives, or by the path of a user's own file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from rooflens.analyzer.mig import slice_of, slices_of, split_name
 from rooflens.analyzer.small_file import small_text
 from rooflens.analyzer.suggest import did_you_mean
 from rooflens.model_records import HardwareSpec
@@ -32,22 +33,38 @@ def known_hardware() -> Mapping[str, HardwareSpec]:
 
 
 def find_hardware(name: str) -> HardwareSpec:
-    """The device called ``name``: an id, a product name exactly as NVML spells it, or the path of a TOML file.
+    """The device called ``name``: an id, a product name exactly as its driver spells it, or the path of a TOML file.
 
-    Raises RooflensError in one line for an unknown device. There is no nearest match: "NVIDIA H200 NVL" and a
-    MIG slice of an H200 are other devices than "NVIDIA H200", and a wrong roof is worse than none.
+    A MIG slice is found by the name NVML gives it ("NVIDIA H100 80GB HBM3 MIG 3g.40gb") or by its own id. Raises
+    RooflensError in one line for an unknown device or slice. There is no nearest match: "NVIDIA H20" is another
+    device than "NVIDIA H200", and a wrong roof is worse than none.
     """
     wanted = name.strip().casefold()
     known = known_hardware()
-    for spec in known.values():
-        if wanted == spec.id or wanted in (n.casefold() for n in spec.nvml_names):
-            return spec
+    if (spec := _named(wanted)) is not None:
+        return spec
     if wanted.endswith(".toml"):
         return _read(Path(name), name)
-    names = {n: spec.id for spec in known.values() for n in (spec.id, *spec.nvml_names)} | {"this-cpu": "this-cpu"}
+    whole, profile = split_name(wanted)
+    if profile is not None and (spec := _named(whole)) is not None:
+        return slice_of(spec, profile)
+    names = {n: spec.id for spec in known.values() for n in all_names(spec)} | {"this-cpu": "this-cpu"}
     raise RooflensError(
         f"unknown hardware {name[:60]!r}{did_you_mean(name, names)}; known: {', '.join(known)}, this-cpu; {OWN_FILE}"
     )
+
+
+def all_names(spec: HardwareSpec) -> tuple[str, ...]:
+    """Everything the device answers to, its id first."""
+    return (spec.id, *spec.nvml_names, *spec.other_names)
+
+
+def _named(wanted: str) -> HardwareSpec | None:
+    """The shipped device with exactly this name, case folded."""
+    for spec in known_hardware().values():
+        if wanted in (n.casefold() for n in all_names(spec)):
+            return spec
+    return None
 
 
 def fastest(spec: HardwareSpec, formats: tuple[str, ...]) -> str | None:
@@ -78,7 +95,8 @@ def _spec(data: Mapping[str, Any]) -> HardwareSpec:
     peak = _rates(data["peak_flops_per_s"], "peak_flops_per_s")
     announced = _rates(data.get("announced_flops_per_s", {}), "announced_flops_per_s")
     scale = _clock_scale(data.get("clock"), peak)
-    ceiling = {f: max(rate * scale, announced.get(f, 0.0)) for f, rate in peak.items()}
+    faster = _rates(data.get("fp16_accumulate_flops_per_s", {}), "fp16_accumulate_flops_per_s")
+    ceiling = {f: max(max(rate, faster.get(f, 0.0)) * scale, announced.get(f, 0.0)) for f, rate in peak.items()}
     link = data.get("link", {})
     bandwidth = link.get("bandwidth_per_direction_bytes_per_s")
     return HardwareSpec(
@@ -97,23 +115,23 @@ def _spec(data: Mapping[str, Any]) -> HardwareSpec:
         nvml_names=tuple(_text(n, "nvml_names") for n in data.get("nvml_names", ())),
         source=_text(data["source"]["title"], "source.title"),
         flags=tuple(_text(f, "flags") for f in data.get("flags", ())),
+        other_names=tuple(_text(n, "other_names") for n in data.get("other_names", ())),
+        slices=slices_of(data["mig"], data.get("clock", {}).get("sm_count")) if "mig" in data else (),
     )
 
 
 def _clock_scale(clock: Mapping[str, Any] | None, peak: Mapping[str, float]) -> float:
-    """How far the part can exceed its printed peaks: units x flop per clock x highest clock over the printed bf16.
+    """How far the part can exceed its printed peaks: units x flop per clock x highest clock over the printed rate.
 
     The datasheet's rate of an H100 holds at 1830 MHz while the part boosts to 1980 MHz, so a fast kernel would
     show MFU above 1 and a step below its floor if the printed peak were taken for the roof. Never below 1.
     """
     if clock is None:
         return 1.0
-    rate = (
-        _positive(clock["sm_count"], "sm_count")
-        * _positive(clock["flop_per_clock_per_sm_bf16"], "flop_per_clock_per_sm_bf16")
-        * _positive(clock["max_clock_hz"], "max_clock_hz")
-    )
-    return max(1.0, rate / peak["bf16"])
+    fmt = "fp16" if "flop_per_clock_per_sm_fp16" in clock else "bf16"  # a part without bf16 states fp16
+    each = f"flop_per_clock_per_sm_{fmt}"
+    units = _positive(clock["sm_count"], "sm_count") * _positive(clock[each], each)
+    return max(1.0, units * _positive(clock["max_clock_hz"], "max_clock_hz") / peak[fmt])
 
 
 def _rates(table: Mapping[str, Any], name: str) -> dict[str, float]:

@@ -21,6 +21,20 @@ class Bound(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class HardwareSlice:
+    """A part of a device that its driver hands out as a device of its own (NVIDIA MIG), such as 1g.10gb.
+
+    ``memory_share`` is its part of memory, bandwidth and cache, ``compute_share`` of the arithmetic, both ratios;
+    ``compute_known`` is False where the latter is an upper bound and not counted units.
+    """
+
+    profile: str
+    memory_share: float
+    compute_share: float
+    compute_known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class HardwareSpec:
     """One device, as its documents (``origin`` 'datasheet') or a measurement (``origin`` 'measured') give it.
 
@@ -30,6 +44,8 @@ class HardwareSpec:
     not dense, rates. ``link_bandwidth_bytes_per_s`` is one device's, one direction, None without a link;
     ``link_reduces`` says that the switch can add (an all-reduce then moves each byte once).
     ``cache_bytes`` is the last cache before memory. ``read_curve`` holds measured (bytes, bytes/s) pairs.
+    ``nvml_names`` are the product's names as NVML gives them, ``other_names`` as other drivers and clouds do;
+    ``slices`` are the parts it can be divided into.
     """
 
     id: str
@@ -49,6 +65,8 @@ class HardwareSpec:
     origin: str = "datasheet"
     source: str = ""
     flags: tuple[str, ...] = ()
+    other_names: tuple[str, ...] = ()
+    slices: tuple[HardwareSlice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

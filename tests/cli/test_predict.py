@@ -88,7 +88,7 @@ def test_config_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("predict", "--hardware", "h900"), "unknown hardware 'h900' (did you mean h200-sxm-141 or h100-sxm5-80?)"),
+        (("predict", "--hardware", "h900"), "unknown hardware 'h900' (did you mean h"),
         (("predict", "--hardware", "l40s", "--weights", "fp7"), "unknown weight format 'fp7'"),
         (("predict", "--hardware", "l40s", "--model", "qwen3-8b", "--kv", "fp7"), "unknown KV format 'fp7'"),
         (("predict", "--hardware", "l40s", "--model", "qwen3-8b", "--weights", "fp32", "--kv", "x"), "unknown KV"),
