@@ -126,6 +126,7 @@ class MixtureOfExperts:
     ``shared_gate``: one more column decides how much of the shared expert counts (Qwen). ``latent_size``: the routed
     experts work in a narrower space, with a projection into and out of it (Nemotron 3). ``groups`` / ``top_groups``:
     a token's experts come from that many of the groups (DeepSeek). ``dense``: a dense MLP runs beside it (Gemma 4).
+    ``expert_bias_elements``: biases of one routed expert, read with it (gpt-oss).
     """
 
     experts: int
@@ -138,6 +139,7 @@ class MixtureOfExperts:
     groups: int | None = None
     top_groups: int | None = None
     dense: DenseMLP | None = None
+    expert_bias_elements: int = 0
 
 
 Mixer = Attention | LatentAttention | CompressedAttention | StateMixer
@@ -209,6 +211,7 @@ class ModelArch:
     are the formats that the model's own files state, None where they state none; ``quantization`` is all that they say
     of it, module by module; ``activation_format`` is what activations and unquantised tensors use.
     ``activation_assumed`` says that no file states it; ``assumptions`` are what else was taken for granted, in words.
+    ``unknown`` are the parts of the model that the counts leave out, one sentence each: () where all is counted.
     """
 
     name: str
@@ -223,6 +226,7 @@ class ModelArch:
     source: str = ""
     activation_assumed: bool = False
     assumptions: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     order: tuple[int, ...] = ()
     encoder: tuple[Layer, ...] = ()
     mtp: tuple[Layer, ...] = ()
