@@ -44,6 +44,7 @@ VERBS: Mapping[str, Verb] = {
 }
 EXTRAS: Mapping[str, str] = {
     "textual": "top",
+    "matplotlib": "plot",
     "duckdb": "trace",
     "pyarrow": "trace",
     "dask": "fleet",
