@@ -12,8 +12,9 @@ from rooflens.records import RooflensError
 
 KINDS = ("full", "window", "chunk")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups")
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "d_kv", "head_size")
+WINDOW_HEADS = ("swa_num_attention_heads", "num_sliding_attention_heads")
 WIDTH = ("hidden_size", "n_embd", "d_model")
 WINDOW = ("sliding_window", "sliding_window_size", "attention_window_size", "window_size", "local_attention_window")
 CHUNK = ("attention_chunk_size", "attn_chunk_size")
@@ -27,37 +28,37 @@ def softmax(fields: Mapping[str, Any], kind: str) -> Attention:
     """
     if kind not in KINDS:
         raise RooflensError(f"attention of kind {kind[:40]!r} is not known; known: {', '.join(KINDS)}")
-    flat = _flat(fields)
-    prefixes = ("swa_",) if kind == "window" else ()
-    heads = needed(flat, *_own(prefixes, HEADS))
+    flat = _flat(fields, kind)
+    window = kind == "window"
+    heads = needed(flat, *(WINDOW_HEADS if window else ()), *HEADS)
     k_is_v = kind == "full" and flag(flat, "attention_k_eq_v")
     head_dim = _head_dim(flat, kind, heads)
     return Attention(
         heads=heads,
         kv_heads=_checked(heads, _kv_heads(flat, kind, heads, k_is_v)),
         head_dim=head_dim,
-        value_head_dim=stated(flat, *_own(prefixes, ("v_head_dim",))) or head_dim,
-        window_tokens=needed(flat, *WINDOW) if kind == "window" else None,
+        value_head_dim=stated(flat, *(("swa_v_head_dim",) if window else ()), "v_head_dim") or head_dim,
+        window_tokens=needed(flat, *WINDOW) if window else None,
         chunk_tokens=needed(flat, *CHUNK) if kind == "chunk" else None,
         output_gate=_output_gate(flat),
         keys_are_values=k_is_v,
     )
 
 
-def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields with what DBRX and MPT keep in ``attn_config`` beside them."""
+def _flat(fields: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The fields with what some families keep in an object of its own.
+
+    DBRX and MPT have an ``attn_config``, Step 3.5 the windows' heads in ``attention_other_setting``.
+    """
     nested = part(fields, "attn_config")
-    if not nested:
-        return fields
     named = {"num_key_value_heads": nested.get("kv_n_heads"), "sliding_window": nested.get("sliding_window_size")}
     if nested.get("attn_type") == "multiquery_attention":
         named["num_key_value_heads"] = 1
+    if kind == "window":
+        own = part(fields, "attention_other_setting")
+        named.update({WINDOW_HEADS[0]: own.get("num_attention_heads"), "swa_head_dim": own.get("head_dim")})
+        named["swa_num_key_value_heads"] = own.get("num_attention_groups")
     return {**fields, **{k: v for k, v in named.items() if v not in (None, -1)}}
-
-
-def _own(prefixes: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names with a kind's own prefix before the common ones."""
-    return (*(prefix + name for prefix in prefixes for name in names), *names)
 
 
 def _head_dim(fields: Mapping[str, Any], kind: str, heads: int) -> int:
@@ -82,7 +83,7 @@ def _kv_heads(fields: Mapping[str, Any], kind: str, heads: int, k_is_v: bool) ->
     if flag(fields, "multi_query_attention"):
         return stated(fields, "multi_query_group_num") or 1
     if kind == "window":
-        own = stated(fields, *_own(("swa_",), ("num_key_value_heads",))[:1])
+        own = stated(fields, "swa_num_key_value_heads")
         if own is not None:
             return own
     if k_is_v:
@@ -99,15 +100,15 @@ def _checked(heads: int, kv_heads: int) -> int:
 
 
 def _output_gate(fields: Mapping[str, Any]) -> bool:
-    """Whether a gate as wide as the heads multiplies the output.
+    """Whether a gate as wide as the heads multiplies the output; one number a head is no matter of width.
 
-    Qwen3.5 says so; Qwen3-Next has it in each of its softmax layers and no field for it, which its
-    linear_num_value_heads tells (OLMo Hybrid has those too, and linear_allow_neg_eigval, and no gate).
+    Qwen3.5 and Step say so. Qwen3-Next and AFMoE have the gate in each softmax layer and no field for it: what tells
+    is linear_num_value_heads without OLMo Hybrid's linear_allow_neg_eigval, and mup_enabled with route_scale.
     """
-    default = fields.get("linear_num_value_heads") is not None and "linear_allow_neg_eigval" not in fields
     value = fields.get("gating")
-    if "attn_output_gate" not in fields and value is not None:
+    if value is not None and fields.get("attn_output_gate") is None:
         if value not in (True, False, "per-head", "per-element"):
             raise RooflensError(f"config field gating is {shown(value)}: not true, false, per-head or per-element")
         return bool(value == "per-element")
-    return flag(fields, "attn_output_gate", default)
+    linear = fields.get("linear_num_value_heads") is not None and "linear_allow_neg_eigval" not in fields
+    return flag(fields, "attn_output_gate", linear or ("mup_enabled" in fields and "route_scale" in fields))

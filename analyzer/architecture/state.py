@@ -51,9 +51,9 @@ def state_format(fields: Mapping[str, Any], default: str | None = None) -> str:
 
 
 def _gated_delta(fields: Mapping[str, Any]) -> StateMixer:
-    """Qwen3-Next and Qwen3.5, or Kimi Linear where linear_attn_config is there."""
-    if fields.get("linear_attn_config") is not None:
-        return _kimi_delta(part(fields, "linear_attn_config"), fields)
+    """Qwen3-Next, Qwen3.5, OLMo Hybrid; Kimi Linear's fields are told apart."""
+    if fields.get("linear_attn_config") is not None or fields.get("linear_num_heads") is not None:
+        return _kimi_delta(fields)
     heads = needed(fields, "linear_num_value_heads")
     key_dim = needed(fields, "linear_key_head_dim")
     value_dim = needed(fields, "linear_value_head_dim")
@@ -75,11 +75,12 @@ def _gated_delta(fields: Mapping[str, Any]) -> StateMixer:
     )
 
 
-def _kimi_delta(linear: Mapping[str, Any], fields: Mapping[str, Any]) -> StateMixer:
+def _kimi_delta(fields: Mapping[str, Any]) -> StateMixer:
     """Kimi delta attention: a decay for each channel and an output gate, each through a rank of head_dim."""
-    heads = needed(linear, "num_heads")
-    head_dim = needed(linear, "head_dim")
-    kernel = needed(linear, "short_conv_kernel_size")
+    nested = part(fields, "linear_attn_config")
+    heads = stated(nested, "num_heads") or needed(fields, "linear_num_heads")
+    head_dim = stated(nested, "head_dim") or needed(fields, "linear_head_dim")
+    kernel = stated(nested, "short_conv_kernel_size") or needed(fields, "linear_conv_kernel_dim")
     width = heads * head_dim
     elements = heads * head_dim * head_dim
     widened = 2 * head_dim * width  # the second halves of decay and gate
@@ -162,7 +163,7 @@ def _mamba2(fields: Mapping[str, Any]) -> StateMixer:
     hidden = needed(fields, *WIDTH)
     conv_bias = conv if flag(fields, _first(fields, "mamba_conv_bias", "use_conv_bias"), default=True) else 0
     biased = flag(fields, _first(fields, "mamba_proj_bias", "use_bias", "add_bias_linear"))
-    norm = inner if flag(fields, "mamba_rms_norm", default=True) else 0
+    norm = inner if flag(fields, "mamba_rms_norm", default=fields.get("mamba_d_ssm") is None) else 0
     elements = inner * size
     return StateMixer(
         kind="Mamba 2",
@@ -209,10 +210,34 @@ def _short_conv(fields: Mapping[str, Any]) -> StateMixer:
     )
 
 
+def _recurrent(fields: Mapping[str, Any]) -> StateMixer:
+    """RecurrentGemma: a gated linear recurrence of one number a channel, gates by blocks (arXiv:2402.19427)."""
+    hidden = needed(fields, *WIDTH)
+    width = stated(fields, "lru_width") or hidden
+    blocks, kernel = needed(fields, *HEADS), needed(fields, "conv1d_width")
+    if width % blocks:
+        raise RooflensError(f"config field lru_width is {width}, no multiple of its {blocks} heads")
+    gates = 2 * width * (width // blocks)
+    biases = 3 * width + hidden + 2 * width  # both inputs, convolution, output, gates
+    return StateMixer(
+        kind="gated linear recurrence",
+        heads=blocks,
+        in_columns=2 * width,
+        out_rows=width,
+        other_elements=gates + width * kernel + width + biases,
+        state_elements=width,
+        conv_state_elements=width * (kernel - 1),
+        token_flops=2 * gates + 2 * width * kernel + LINEAR_FLOPS * width,
+        state_format=state_format(fields, "fp32"),
+    )
+
+
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], StateMixer]] = {
     "gated_delta": _gated_delta,
+    "kda": _kimi_delta,
     "lightning": _lightning,
     "mamba1": _mamba1,
     "mamba2": _mamba2,
     "short_conv": _short_conv,
+    "recurrent": _recurrent,
 }
