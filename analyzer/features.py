@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.records import RooflensError, StepTable
+from rooflens.analyzer.shared_blocks import SharedBlocks
+from rooflens.analyzer.span_features import span_feature
+from rooflens.analyzer.spans import spanned, split
+from rooflens.analyzer.step_rows import Column, Rows
+from rooflens.records import RooflensError, StepKind, StepTable
 
-Column = NDArray[np.float64]
+CHUNK_STEPS = 8192  # a dozen features of them stay in the second-level cache
+WITHOUT_PROMPTS = (StepKind.DECODE, StepKind.VERIFY)
+SPREAD = "expert_spread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,82 +25,174 @@ class Feature:
     """``needs`` are the step columns that must be known for ``value`` (shape (steps,)) to mean anything."""
 
     needs: tuple[str, ...]
-    value: Callable[[StepTable], Column]
+    value: Callable[[Rows], Column]
 
 
 def _column(name: str) -> Feature:
-    return Feature((name,), lambda table: table[name].astype(np.float64))
+    return Feature((name,), lambda rows: rows[name])
 
 
-def _passes(table: StepTable) -> Column:
-    """Forward passes of a row: a window row stands for several, a step without a token for none."""
-    return np.where(table["query_tokens"] > 0, _steps(table), 0.0)
+def _or_nothing(name: str) -> Feature:
+    return Feature((), lambda rows: rows.filled(name, 0.0))
 
 
-def _steps(table: StepTable) -> Column:
-    """How many engine steps each row stands for."""
-    steps = table["resolution_steps"] if table.has("resolution_steps") else np.ones(len(table))
-    return steps.astype(np.float64)
-
-
-def _head_passes(table: StepTable) -> Column:
+def _head_passes(rows: Rows) -> Column:
     """Passes that ran the head: those with a sampled row; of a window row at most as many as rows were sampled."""
-    return np.minimum(_passes(table), table["sampled_rows"].astype(np.float64))
+    return np.minimum(rows.passes, rows["sampled_rows"])
+
+
+def _prefill_pairs(rows: Rows) -> Column:
+    """Pairs of prompts. Where not told and prompts may be there, all of them: those are the cheaper kind."""
+    told = rows.known("prefill_pairs")
+    if told is True:
+        return rows["prefill_pairs"]
+    none = _without_prompts(rows)
+    return np.where(told, rows.filled("prefill_pairs", 0.0), np.where(none, 0.0, rows["causal_pairs"]))
+
+
+def _without_prompts(rows: Rows) -> NDArray[np.bool_]:
+    """Rows that are known to have computed nothing of a prompt."""
+    none: NDArray[np.bool_] = rows.filled("prefill_tokens", 1.0) == 0
+    return none | np.isin(rows.filled("kind", -1.0), WITHOUT_PROMPTS)
+
+
+def _decode_pairs(rows: Rows) -> Column:
+    return np.maximum(rows["causal_pairs"] - _prefill_pairs(rows), 0.0)
+
+
+def _lora_adapters(rows: Rows) -> Column:
+    """Distinct adapters in a pass: one at least where any row has one; how many is not told."""
+    return np.minimum(rows.filled("lora_rows", 0.0), rows.passes)
+
+
+def _padded_tokens(rows: Rows) -> Column:
+    """Tokens after padding to a captured size; those computed where the engine does not tell of padding."""
+    return np.where(rows.known("padded_tokens"), rows.filled("padded_tokens", 0.0), rows["query_tokens"])
 
 
 FEATURES: Mapping[str, Feature] = {
-    "passes": Feature(("query_tokens",), _passes),
+    "passes": Feature(("query_tokens",), lambda rows: rows.passes),
     "head_passes": Feature(("query_tokens", "sampled_rows"), _head_passes),
     "query_tokens": _column("query_tokens"),
     "sampled_rows": _column("sampled_rows"),
     "context_tokens": _column("context_tokens"),
     "causal_pairs": _column("causal_pairs"),
-    "prefill_pairs": _column("prefill_pairs"),
+    "prefill_pairs": Feature(("causal_pairs",), _prefill_pairs),
+    "decode_pairs": Feature(("causal_pairs",), _decode_pairs),
     "context_blocks": _column("context_blocks"),
     "requests": _column("requests"),
+    "lora_rows": _or_nothing("lora_rows"),
+    "lora_adapters": Feature(("query_tokens",), _lora_adapters),
+    "encoder_tokens": _or_nothing("encoder_tokens"),
+    "padded_tokens": Feature(("query_tokens",), _padded_tokens),
 }
 
 
+def _spread(sizes: str) -> Feature:
+    """Experts that uniform routing reaches in one layer beyond the strict top-k, summed over the passes.
+
+    ``sizes`` is "E:k:D": T tokens on each of D ranks reach E (1 - (1 - k/E)^(D T)) distinct ones. It is not linear
+    in the tokens; a row of several steps takes their mean.
+    """
+    try:
+        experts, top_k, ranks = (int(part) for part in sizes.split(":"))
+        if not 0 < top_k <= experts or ranks < 1:
+            raise ValueError
+    except ValueError:
+        raise RooflensError(f"{SPREAD}@{sizes[:40]} names no experts, top-k and ranks") from None
+    missed = math.log1p(-top_k / experts) if top_k < experts else -math.inf
+
+    def value(rows: Rows) -> Column:
+        passes = rows.passes
+        tokens = rows["query_tokens"] / np.maximum(passes, 1.0)
+        spread: Column = passes * np.maximum(-experts * np.expm1(ranks * missed * tokens) - top_k, 0.0)
+        return spread
+
+    return Feature(("query_tokens",), value)
+
+
+def feature(name: str, longest_tokens: int | None = None) -> Feature:
+    """The feature of that name, over a span or not; RooflensError where there is none."""
+    base, argument = split(name)
+    if base == SPREAD:
+        return _spread(argument)
+    if base not in FEATURES:
+        raise RooflensError(f"{name[:60]!r} is no feature of a step")
+    if not argument:
+        return FEATURES[base]
+    plain = FEATURES[base]
+    return Feature((*plain.needs, "query_tokens"), span_feature(base, argument, plain.value, longest_tokens))
+
+
+class Features:
+    """The features called ``names`` of many steps, compiled once.
+
+    With ``block_tokens`` (tokens of one KV block), what is read of the cache is bounded by what the blocks held can
+    store: see SharedBlocks. ``longest_tokens`` is the longest context that a sequence may have, for bounds where the
+    lengths of a step are not known.
+    """
+
+    def __init__(
+        self, names: Sequence[str], block_tokens: int | None = None, longest_tokens: int | None = None
+    ) -> None:
+        """RooflensError for a name that is no feature."""
+        self.names = tuple(names)
+        self._features = tuple(feature(name, longest_tokens) for name in self.names)
+        self._needs = tuple(dict.fromkeys(column for each in self._features for column in each.needs))
+        self._block_tokens = block_tokens
+
+    def chunks(self, table: StepTable) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.bool_]]]:
+        """The steps of ``table`` in order: which, their features (names, steps), and whether all are known (steps,).
+
+        RooflensError for a needed column that the table does not have at all. The matrix is the caller's to change.
+        """
+        for column in self._needs:
+            if column not in table.columns:
+                raise RooflensError(f"the recording has no column {column}: its roofline cannot be computed")
+        shared = SharedBlocks(self.names, self._block_tokens)
+        for start in range(0, len(table), CHUNK_STEPS):
+            rows = Rows(table, start, min(start + CHUNK_STEPS, len(table)))
+            matrix = np.empty((len(self.names), len(rows)))
+            for place, each in enumerate(self._features):
+                matrix[place] = each.value(rows)
+            shared.bound(rows, matrix)
+            yield slice(rows.start, rows.end), matrix, self._known(rows)
+
+    def notes(self, table: StepTable) -> tuple[str, ...]:
+        """What stands in for columns that ``table`` does not tell of every step, in a sentence each."""
+        return tuple(dict.fromkeys(note for name in self.names for note in _stand_in(name, table)))
+
+    def _known(self, rows: Rows) -> NDArray[np.bool_]:
+        known = np.ones(len(rows), dtype=bool)
+        for column in self._needs:
+            if (told := rows.known(column)) is not True:
+                known &= told
+        return known
+
+
 def feature_matrix(
-    table: StepTable, names: Sequence[str], block_tokens: int | None = None
+    table: StepTable, names: Sequence[str], block_tokens: int | None = None, longest_tokens: int | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The matrix (steps, len(names)) and the mask of steps for which every one of ``names`` is known.
 
-    With ``block_tokens`` (tokens of one KV block), context_tokens is bounded by what the blocks held can store:
-    sequences that share a prefix read it once at least, not once each. Blocks are whole, so the bound is exact
-    to one block a sequence. Raises RooflensError for a column that the table does not have at all.
+    What Features gives, all steps at once; raises what Features raises.
     """
-    matrix = np.zeros((len(table), len(names)))
-    known = np.ones(len(table), dtype=bool)
-    for position, name in enumerate(names):
-        feature = FEATURES[name]
-        for column in feature.needs:
-            if column not in table.columns:
-                raise RooflensError(f"the recording has no column {column}: its roofline cannot be computed")
-            known &= table.where(column)
-        matrix[:, position] = feature.value(table)
-        if name == "context_tokens" and block_tokens and "kv_blocks_used" in table.columns:
-            matrix[:, position] *= _unique_share(table, matrix[:, position], block_tokens)
-    return matrix, known
+    matrix, known = np.empty((len(names), len(table))), np.empty(len(table), dtype=bool)
+    for place, part, told in Features(names, block_tokens, longest_tokens).chunks(table):
+        matrix[:, place], known[place] = part, told
+    return matrix.T, known
 
 
-def _unique_share(table: StepTable, context_tokens: NDArray[np.float64], block_tokens: int) -> NDArray[np.float64]:
-    """What part of the contexts the blocks held can store at most, for each step; 1 where nothing is shared.
-
-    The blocks are counted after the step, when what ended in it, or was preempted for the next, is free already:
-    such a step takes the share of the step before. A row of several steps has their mean of blocks beside their sum
-    of contexts; what ended in one of them hardly moves the mean, and only towards a lower floor.
-    """
-    steps = _steps(table)
-    many = steps > 1
-    certain = table.where("kv_blocks_used") & (context_tokens > 0)
-    certain &= ~many | (table["kv_blocks_used"] > 0)  # contexts in no block: the gauge was read in another moment
-    for name in ("finished_requests", "preempted"):
-        if name in table.columns:
-            certain &= many | (table.where(name) & (table[name] == 0))
-    if "preempted" in table.columns:
-        certain[:-1] &= many[:-1] | (table["preempted"][1:] == 0)
-    held = table["kv_blocks_used"].astype(np.float64) * block_tokens * np.maximum(steps, 1.0)
-    share = np.where(certain, np.minimum(1.0, held / np.maximum(context_tokens, 1.0)), 1.0)
-    last_certain = np.maximum.accumulate(np.where(certain, np.arange(len(share)), -1))
-    return np.where(last_certain < 0, 1.0, share[np.maximum(last_certain, 0)])
+def _stand_in(name: str, table: StepTable) -> Iterator[str]:
+    base, argument = split(name)
+    if base == SPREAD or not len(table):
+        return
+    if argument and not table.has(spanned("context_tokens", argument)):
+        yield (
+            "how far windows and chunks reach in each step is not told: the least that the sums of the contexts allow "
+            "is counted"
+        )
+    if base in ("prefill_pairs", "decode_pairs") and not argument and not table.has("prefill_pairs"):
+        yield "which query-key pairs belong to prompts is not told: where it matters the cheaper kind is counted"
+    if base == "encoder_tokens" and not table.has(base):
+        yield "the lengths of encoder inputs are not told: cross attention reads none of them here"

@@ -1,0 +1,77 @@
+"""Prefixes that sequences share: they are read once at least, not once for each sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rooflens.analyzer.spans import parse, spanned, split
+from rooflens.analyzer.step_rows import Column, Rows
+
+CONTEXT = "context_tokens"
+
+
+class SharedBlocks:
+    """Bounds what is read of the cache by what the blocks held can store; for chunks of one table, in order.
+
+    If contexts sum to C and the blocks hold H tokens, at least H of C are distinct, and C - H are read twice at
+    most: so a window of each sequence, S tokens in all, has at least S - (C - H) distinct ones, and S / n of n
+    sequences. Blocks are whole, so the bound is exact to one block a sequence. A model whose layers all have windows
+    holds no more than its longest one reaches: there C is the sum over that.
+    """
+
+    def __init__(self, names: Sequence[str], block_tokens: int | None) -> None:
+        self._places = {name: at for at, name in enumerate(names) if split(name)[0] == CONTEXT}
+        self._block_tokens = block_tokens
+        self._share = 1.0  # of the last certain step before
+        spans = [split(name)[1] for name in self._places]
+        self._whole = spanned(
+            CONTEXT, "" if "" in spans else max(spans, key=lambda span: parse(span).tokens, default="")
+        )
+
+    def bound(self, rows: Rows, matrix: Column) -> None:
+        """Lower the rows of ``matrix`` (features, steps) that are contexts."""
+        if not self._block_tokens or not self._places or "kv_blocks_used" not in rows.table.columns:
+            return
+        whole = matrix[self._places[self._whole]].copy()
+        share = self._shares(rows, whole)
+        if bool((share >= 1.0).all()):
+            return
+        twice = whole * (1.0 - share)
+        for name, at in self._places.items():
+            if name == self._whole:
+                matrix[at] *= share
+            else:
+                matrix[at] = np.maximum(matrix[at] - twice, matrix[at] / self._sequences(rows))
+
+    def _sequences(self, rows: Rows) -> Column:
+        """Sequences of a step, infinite where not known."""
+        return np.maximum(rows.filled("requests", np.inf) / np.maximum(rows.steps, 1.0), 1.0)
+
+    def _shares(self, rows: Rows, contexts: Column) -> Column:
+        """What part of the contexts the blocks held can store at most, for each step; 1 where nothing is shared.
+
+        The blocks are counted after the step, when what ended in it, or was preempted for the next, is free already:
+        such a step takes the share of the step before. A row of several steps has their mean of blocks beside their
+        sum of contexts; what ended in one of them hardly moves the mean, and only towards a lower floor.
+        """
+        blocks = rows["kv_blocks_used"]
+        steps = np.maximum(rows.steps, 1.0)
+        many = rows.steps > 1 if isinstance(rows.steps, np.ndarray) else np.zeros(len(rows), dtype=bool)
+        certain = rows.known("kv_blocks_used") & (contexts > 0)
+        certain &= ~many | (blocks > 0)  # contexts in no block: the gauge was read in another moment
+        for name in ("finished_requests", "preempted"):
+            if name in rows.table.columns:
+                certain &= many | (rows.known(name) & (rows[name] == 0))
+        if "preempted" in rows.table.columns:
+            after = rows.table["preempted"][rows.start + 1 : rows.end + 1] == 0
+            certain[: len(after)] &= many[: len(after)] | after
+        share = np.minimum(1.0, blocks * (self._block_tokens or 1) * steps / np.maximum(contexts, 1.0))
+        before, at = self._share, np.flatnonzero(certain)
+        if len(at):
+            self._share = float(share[at[-1]])
+        if len(at) == len(rows):
+            return share
+        last = np.maximum.accumulate(np.where(certain, np.arange(len(rows)), -1))
+        return np.where(last < 0, before, share[np.maximum(last, 0)])

@@ -1,0 +1,61 @@
+"""Contexts and pairs over a span: as the reader counted them, else the least that they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rooflens.analyzer.spans import WINDOW, parse, spanned
+from rooflens.analyzer.step_rows import Column, Rows
+
+Value = Callable[[Rows], Column]
+
+
+def span_feature(base: str, span: str, plain: Value, longest_tokens: int | None) -> Value:
+    """The values of the feature ``base`` over ``span``; ``plain`` is the same without a span.
+
+    RooflensError for a text that is no span.
+    """
+    limit = parse(span)
+    window = limit.tokens if limit.kind == WINDOW else 0
+
+    def least(rows: Rows) -> Column:
+        whole = plain(rows)
+        found = whole * _least_share(rows, window, longest_tokens, base != "context_tokens")
+        if base == "context_tokens":  # if it were all one sequence's
+            return np.maximum(found, np.minimum(whole, window))
+        if base == "causal_pairs":  # every query sees itself
+            return np.maximum(found, np.minimum(whole, rows["query_tokens"]))
+        return found
+
+    def value(rows: Rows) -> Column:
+        told, counted = _counted(rows, base, span)
+        if told is True:
+            return counted
+        return np.where(told, counted, least(rows))
+
+    return value
+
+
+def _counted(rows: Rows, base: str, span: str) -> tuple[object, Column]:
+    if base != "decode_pairs":
+        return rows.known(name := spanned(base, span)), rows.filled(name, 0.0)
+    both, prompts = spanned("causal_pairs", span), spanned("prefill_pairs", span)
+    known, told = rows.known(both), rows.known(prompts)
+    return (True if known is True and told is True else known & told), (
+        rows.filled(both, 0.0) - rows.filled(prompts, 0.0)
+    )
+
+
+def _least_share(rows: Rows, window: int, longest_tokens: int | None, of_pairs: bool) -> Column | float:
+    """What part of contexts, or of pairs, a window reaches at least: min(c, W) >= c min(1, W / longest), a ratio.
+
+    The longest is that of the step where it is known, else the longest that any may be. Of a chunk nothing is certain.
+    """
+    named = window / longest_tokens if longest_tokens else 0.0
+    known = rows.known("max_context_tokens")
+    if not window or known is np.False_:
+        return min(1.0, named)
+    longest = rows.filled("max_context_tokens", 0.0) + (rows["query_tokens"] if of_pairs else 0.0)
+    return np.where(known, np.minimum(1.0, window / np.maximum(longest, 1.0)), min(1.0, named))
