@@ -82,7 +82,8 @@ class Precision:
     """The formats of one deployment: linear weights, KV cache, language-model head and embedding, activations.
 
     A quantised checkpoint leaves embedding and head at 16 bit unless ``head`` says otherwise. ``groups`` are the
-    groups of tensors (GROUPS) of which more is known than that.
+    groups of tensors (GROUPS) of which more is known than that. ``indexer_keys`` is the format of the keys of a sparse
+    attention's indexer, None where they are in that of the KV cache.
     """
 
     weights: str
@@ -90,6 +91,7 @@ class Precision:
     head: str
     activations: str
     groups: Mapping[str, tuple[TensorFormat, ...]] = field(default_factory=dict)
+    indexer_keys: str | None = None
 
     @property
     def activation_bytes(self) -> float:

@@ -1,0 +1,77 @@
+"""A mixture of experts: the router, the routed experts, the shared one, and what may stand beside them.
+
+Strict: a pass reads top_k experts of a layer, since each of its tokens could choose the same; group-limited routing
+changes which, not how few. What uniform independent routing reads beyond that is ``expert_bytes``. With whole experts
+on each device (expert parallelism) the busiest one reads ceil(top_k / devices) at least, and all of its own at most;
+between the two the bytes follow the spread. Otherwise every expert is cut over all the devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rooflens.analyzer.operators.mlp import mlp_rows
+from rooflens.analyzer.operators.shard import Shard
+from rooflens.analyzer.work import Work
+from rooflens.arch_records import MixtureOfExperts
+from rooflens.spans import spanned
+
+
+def expert_elements(hidden: int, moe: MixtureOfExperts) -> int:
+    """Weights of one routed expert."""
+    return (3 if moe.gated else 2) * (moe.latent_size or hidden) * moe.intermediate_size
+
+
+def expert_rows(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
+    """The rows of ``count`` layers."""
+    hidden, latent = shard.hidden, moe.latent_size
+    yield from shard.matrix("router", "router", count, hidden, moe.experts, hidden * moe.experts, group="experts")
+    if latent:
+        yield from shard.matrix("latent_in_projection", "experts", count, hidden, latent, hidden * latent)
+    yield from _experts(shard, count, moe)
+    if latent:
+        yield from shard.matrix("latent_out_projection", "experts", count, latent, hidden, hidden * latent)
+    if moe.shared_intermediate_size:
+        yield from _shared(shard, count, moe)
+    if moe.dense:
+        yield from mlp_rows(shard, count, moe.dense)
+
+
+def _experts(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
+    """The routed experts of this device, for the tokens of all data-parallel ranks that reach it."""
+    devices, data = shard.deployment.expert_devices, shard.deployment.data
+    own, fewest = moe.experts / devices, moe.top_k / devices
+    if shard.deployment.expert:
+        fewest = math.ceil(fewest)
+    spread = (own - fewest) / (moe.experts - moe.top_k) if moe.experts > moe.top_k else 0.0
+    each = count * expert_elements(shard.hidden, moe)
+    width = (moe.latent_size or shard.hidden) + (2 if moe.gated else 1) * moe.intermediate_size
+    tokens = f"rank_tokens@{data}" if data > 1 else "query_tokens"
+    for part in shard.parts("experts"):
+        size_bytes = part.share * each * part.bytes_per_element
+        passed = 2 * count * part.share * width * shard.precision.activation_bytes
+        yield Work(
+            "experts",
+            "experts",
+            part.compute,
+            calls=2 * count * part.share,
+            flops={tokens: 2 * part.share * each * moe.top_k / devices},
+            weight_bytes={"passes": fewest * size_bytes},
+            expert_bytes={spanned("expert_spread", f"{moe.experts}:{moe.top_k}:{data}"): spread * size_bytes},
+            activation_bytes={tokens: passed * moe.top_k / devices},
+            resident_bytes=own * size_bytes,
+            elements=moe.experts * each * part.share,
+        )
+
+
+def _shared(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
+    """The shared expert as one row, in and out, and the column that weighs it."""
+    hidden, wide = shard.hidden, moe.shared_intermediate_size
+    matrices = 3 if moe.gated else 2
+    whole = matrices * hidden * wide
+    yield from shard.matrix(
+        "shared_expert", "shared_experts", count, hidden, matrices * wide / shard.devices, whole, group="experts"
+    )
+    if moe.shared_gate:
+        yield from shard.matrix("shared_expert_gate", "router", count, hidden, 1, hidden, group="experts")
