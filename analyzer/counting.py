@@ -43,7 +43,8 @@ def _idle(arch: ModelArch, layer: Layer) -> int:
     moe = layer.mlp
     if not isinstance(moe, MixtureOfExperts):
         return 0
-    return layer.count * (moe.experts - moe.top_k) * expert_elements(arch.hidden_size, moe)
+    each = expert_elements(arch.hidden_size, moe) + moe.expert_bias_elements
+    return layer.count * (moe.experts - moe.top_k) * each
 
 
 def sequence_bytes(rows: Iterable[Work], context_tokens: int, encoder_tokens: int = 0) -> float:

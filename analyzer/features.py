@@ -18,6 +18,7 @@ from rooflens.records import RooflensError, StepKind, StepTable
 CHUNK_STEPS = 8192  # a dozen features of them stay in the second-level cache
 WITHOUT_PROMPTS = (StepKind.DECODE, StepKind.VERIFY)
 SPREAD = "expert_spread"
+RANK_TOKENS = "rank_tokens"  # over D: the tokens that the experts of D data-parallel ranks get
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ def feature(name: str, longest_tokens: int | None = None) -> Feature:
     base, argument = split(name)
     if base == SPREAD:
         return _spread(argument)
+    if base == RANK_TOKENS:  # what other ranks send is not told: this one's tokens at least
+        return FEATURES["query_tokens"]
     if base not in FEATURES:
         raise RooflensError(f"{name[:60]!r} is no feature of a step")
     if not argument:

@@ -41,6 +41,9 @@ def _check_heads(layer: Layer, devices: int) -> None:
     for heads, kv in _heads(layer):
         if devices < 1 or heads % devices:
             raise RooflensError(f"tensor parallel {devices} does not divide {heads} {kind} heads")
+        groups = getattr(layer.mixer, "output_groups", devices)
+        if groups % devices:
+            raise RooflensError(f"tensor parallel {devices} does not divide {groups} groups of output heads")
         if kv is not None and kv % devices and devices % kv:
             raise RooflensError(f"tensor parallel {devices} neither divides nor is a multiple of {kv} KV heads")
 

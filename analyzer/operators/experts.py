@@ -19,7 +19,7 @@ from rooflens.spans import spanned
 
 
 def expert_elements(hidden: int, moe: MixtureOfExperts) -> int:
-    """Weights of one routed expert."""
+    """Weights of one routed expert, without its biases."""
     return (3 if moe.gated else 2) * (moe.latent_size or hidden) * moe.intermediate_size
 
 
@@ -45,7 +45,8 @@ def _experts(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
     if shard.deployment.expert:
         fewest = math.ceil(fewest)
     spread = (own - fewest) / (moe.experts - moe.top_k) if moe.experts > moe.top_k else 0.0
-    each = count * expert_elements(shard.hidden, moe)
+    matrices = count * expert_elements(shard.hidden, moe)
+    each = matrices + count * moe.expert_bias_elements
     width = (moe.latent_size or shard.hidden) + (2 if moe.gated else 1) * moe.intermediate_size
     tokens = f"rank_tokens@{data}" if data > 1 else "query_tokens"
     for part in shard.parts("experts"):
@@ -56,7 +57,7 @@ def _experts(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
             "experts",
             part.compute,
             calls=2 * count * part.share,
-            flops={tokens: 2 * part.share * each * moe.top_k / devices},
+            flops={tokens: 2 * part.share * matrices * moe.top_k / devices},
             weight_bytes={"passes": fewest * size_bytes},
             expert_bytes={spanned("expert_spread", f"{moe.experts}:{moe.top_k}:{data}"): spread * size_bytes},
             activation_bytes={tokens: passed * moe.top_k / devices},

@@ -70,7 +70,9 @@ def mtp_works(arch: ModelArch, precision: Precision, deployment: Deployment = ON
     shard = Shard(arch, precision, replace(deployment, pipeline=1), tensors="mtp")
     rows = [row for layer in arch.mtp for row in _layer_rows(shard, layer)]
     if arch.mtp_elements:
-        rows += shard.matrix("mtp_projection", "mtp", 1, arch.mtp_elements, 1, arch.mtp_elements)
+        joined = 2 * arch.hidden_size  # hidden state and embedding, one beside the other
+        columns = arch.mtp_elements / joined
+        rows += shard.matrix("mtp_projection", "mtp", 1, joined, columns, arch.mtp_elements)
     return (*rows, *head_rows(replace(shard, tensors=""), own=False, held=False))
 
 
