@@ -30,9 +30,9 @@ def latent(fields: Mapping[str, Any], index: int) -> LatentAttention:
         heads=needed(fields, *HEADS),
         q_rank=rank or None,
         kv_rank=needed(fields, "kv_lora_rank"),
-        nope_dim=stated(fields, "qk_nope_head_dim", least=0) or 0,
+        nope_dim=needed(fields, "qk_nope_head_dim"),
         rope_dim=stated(fields, "qk_rope_head_dim", least=0) or 0,
-        value_dim=needed(fields, "v_head_dim", "qk_nope_head_dim"),
+        value_dim=needed(fields, "v_head_dim", "qk_nope_head_dim"),  # MiniCPM3 states one for both
         indexer=_indexer(fields, index),
     )
 

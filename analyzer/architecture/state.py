@@ -22,6 +22,7 @@ LINEAR_FLOPS = 4  # a token and element of the state: written once, read once
 DELTA_FLOPS = 6  # and read once more for the key
 SCAN_FLOPS = 6  # Mamba 1: A x delta, decay, B x delta x, sum, C x h and its sum: no chunked form (arXiv:2312.00752)
 CONV = ("conv_kernel", "mamba_d_conv", "conv_L_cache", "linear_conv_kernel_dim", "conv_kernel_size")
+STATE_FORMAT = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
 STATE_SIZE = ("ssm_state_size", "mamba_d_state", "state_size")
 
 
@@ -39,14 +40,15 @@ def state(fields: Mapping[str, Any], kind: str) -> StateMixer:
 def state_format(fields: Mapping[str, Any], default: str | None = None) -> str:
     """The format of the recurrent state: what the config says, else ``default``, else the model's own format.
 
-    vLLM keeps the state as mamba_ssm_cache_dtype says and takes the model's dtype where nothing is said
-    (vllm 0.32, model_executor/layers/mamba/mamba_utils.py); Kimi Linear's state is always float32 there.
+    vLLM does so (0.32, model_executor/layers/mamba/mamba_utils.py and models/config.py): Kimi Linear and Nemotron-H
+    default to float32, every other kind to the model's dtype. The convolution's state is in the activations' format.
     """
-    stated_name = fields.get("mamba_ssm_dtype") or fields.get("mamba_ssm_cache_dtype")
-    name = stated_name or default or fields.get("torch_dtype") or fields.get("dtype") or "bf16"
-    found = normalise(name) if isinstance(name, str) else ""
+    named = next((n for n in (*STATE_FORMAT, "torch_dtype", "dtype") if fields.get(n) is not None), None)
+    if default is not None and named not in STATE_FORMAT:
+        return default
+    found = normalise(fields[named]) if named and isinstance(fields[named], str) else "" if named else "bf16"
     if found not in KV_FORMATS:
-        raise RooflensError(f"config field mamba_ssm_dtype or torch_dtype is {shown(name)}: not a known format")
+        raise RooflensError(f"config field {named} is {shown(fields[named or ''])}: not one of {', '.join(KV_FORMATS)}")
     return found
 
 
@@ -174,7 +176,7 @@ def _mamba2(fields: Mapping[str, Any]) -> StateMixer:
         state_elements=elements,
         conv_state_elements=conv * (kernel - 1),
         token_flops=LINEAR_FLOPS * elements + 2 * conv * kernel,
-        state_format=state_format(fields),
+        state_format=state_format(fields, "fp32" if fields.get("mamba_num_heads") is not None else None),
     )
 
 

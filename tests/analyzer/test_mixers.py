@@ -1,4 +1,4 @@
-"""Mixers from the fields of configs: what they hold equals what the reference implementations hold, tensor by tensor."""
+"""Mixers from the fields of configs: what they hold is what their reference implementations hold."""
 
 from __future__ import annotations
 
@@ -76,3 +76,110 @@ def config(model: str) -> dict[str, Any]:
     """The fields of one of the counted models."""
     fields: dict[str, Any] = next(row["fields"] for row in COUNTED if row["model"] == model)
     return fields
+
+
+QWEN_27B = "Qwen/Qwen3.5-27B"
+GLM_52 = "zai-org/GLM-5.2"
+V4_PRO = "deepseek-ai/DeepSeek-V4-Pro"
+
+
+def test_a_delta_rule_keeps_a_matrix_for_each_value_head() -> None:
+    """Qwen3.5-27B: 48 heads x 128 x 128; with 48 such layers at 4 bytes 150,994,944 bytes a sequence, as listed."""
+    mixer = state(config(QWEN_27B), "gated_delta")
+    assert mixer.state_elements == 48 * 128 * 128
+    assert 48 * mixer.state_elements * 4 == 150_994_944
+    # q and k of 16 x 128 each and v of 48 x 128 go through a convolution over 4 tokens, of which 3 are kept.
+    assert mixer.conv_state_elements == (2 * 16 * 128 + 48 * 128) * 3
+    # Three products of the state, 2 flops each: what it holds for the key, the update, the query; and the convolution.
+    assert mixer.token_flops == 6 * 48 * 128 * 128 + 2 * (2 * 16 * 128 + 48 * 128) * 4
+    assert (mixer.heads, mixer.state_format) == (48, "fp32")
+
+
+def test_a_mamba_2_state_is_channels_times_state_size() -> None:
+    """Nemotron-H 56B: 256 heads x 64 channels x 256; 54 such layers at 4 bytes are 905,969,664 bytes, as listed."""
+    mixer = state(config("nvidia/Nemotron-H-56B-Base-8K"), "mamba2")
+    assert 54 * mixer.state_elements * 4 == 905_969_664
+    assert mixer.conv_state_elements == (256 * 64 + 2 * 8 * 256) * 3  # channels, B and C of 8 groups
+    assert mixer.state_format == "fp32"  # no field says so: what engines take for this family
+    # Outer product in and product with C out; the decay folds into both.
+    assert mixer.token_flops == 4 * 256 * 64 * 256 + 2 * (256 * 64 + 2 * 8 * 256) * 4
+
+
+def test_a_mamba_1_state_is_channels_times_state_size() -> None:
+    """Jamba: 2 x 4096 channels x 16; 28 such layers at 4 bytes are 14,680,064 bytes, as listed."""
+    fields = {k: v for k, v in config("Jamba-v0.1 defaults").items() if k not in ("dtype", "torch_dtype")}
+    mixer = state(fields, "mamba1")
+    assert 28 * mixer.state_elements * 4 == 14_680_064
+    assert mixer.state_format == "bf16"
+    # The step and B and C of each token come out of the channels by two matrices of their own.
+    inner = 8192 * (256 + 2 * 16) + 256 * 8192
+    assert mixer.token_flops == 6 * 8192 * 16 + 2 * inner + 2 * 8192 * 4
+
+
+def test_a_short_convolution_keeps_nothing_but_its_last_inputs() -> None:
+    mixer = state(config("lfm2 defaults"), "short_conv")
+    assert (mixer.state_elements, mixer.conv_state_elements) == (0, 2560 * 2)
+
+
+def test_lightning_attention_keeps_a_matrix_a_head_and_has_a_gate() -> None:
+    mixer = state(config("MiniMax-Text-01"), "lightning")
+    assert (mixer.state_elements, mixer.conv_state_elements) == (64 * 128 * 128, 0)
+    assert mixer.in_columns == 4 * 64 * 128
+    assert mixer.token_flops == 4 * 64 * 128 * 128
+
+
+def test_kimi_linear_is_read_as_its_authors_and_as_transformers_write_it() -> None:
+    written = {
+        "hidden_size": 2304,
+        "linear_attn_config": {"num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4},
+    }
+    assert state(written, "kda") == state(config("Kimi-Linear defaults"), "kda")
+    assert state(written, "gated_delta").state_format == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "bf16"),
+        ({"torch_dtype": "float16"}, "fp16"),
+        ({"torch_dtype": "bfloat16", "mamba_ssm_dtype": "float32"}, "fp32"),
+        ({"dtype": "float32", "mamba_ssm_cache_dtype": "bfloat16"}, "bf16"),
+    ],
+)
+def test_the_states_format(fields: dict[str, Any], expected: str) -> None:
+    assert state({**config("lfm2 defaults"), "dtype": None, **fields}, "short_conv").state_format == expected
+
+
+def test_which_layers_of_glm_5_2_choose_for_themselves() -> None:
+    """78 layers: 0, 1, 2 and every fourth from 6 on choose, 21 in all; the rest read what the last one chose."""
+    fields = config(GLM_52)
+    choosing = [i for i in range(78) if latent(fields, i).indexer == Indexer(32, 128, 2048)]
+    assert choosing == [0, 1, *range(2, 78, 4)]
+    by_period = {k: v for k, v in fields.items() if k != "indexer_types"}
+    assert [latent(by_period, i) for i in range(78)] == [latent(fields, i) for i in range(78)]
+    by_letters = {**by_period, "index_topk_pattern": "".join("F" if i in choosing else "S" for i in range(78))}
+    assert [latent(by_letters, i) for i in range(78)] == [latent(fields, i) for i in range(78)]
+    # A layer of multi-token prediction stands behind the list and chooses for itself.
+    assert latent(fields, 78).indexer == Indexer(32, 128, 2048)
+
+
+@pytest.mark.parametrize("rank", [None, 0])
+def test_queries_without_a_rank_are_projected_at_once(rank: int | None) -> None:
+    fields = {**config("deepseek v2 lite"), "q_lora_rank": rank}
+    assert latent(fields, 0) == LatentAttention(16, None, 512, 128, 64, 128)
+
+
+def test_the_layers_of_deepseek_v4() -> None:
+    """Pro begins with two layers of 128 to 1, then 4 and 128 in turn; Flash begins with two that are windows alone."""
+    pro, flash = config(V4_PRO), config("deepseek-ai/DeepSeek-V4-Flash")
+    assert [compressed(pro, i).ratio for i in (0, 1, 2, 3, 60, 61)] == [128, 128, 4, 128, 4, 0]
+    assert [compressed(flash, i).ratio for i in range(4)] == [0, 0, 4, 128]
+    assert compressed(pro, 2).indexer == Indexer(64, 128, 1024)
+    assert compressed(pro, 0).indexer is None
+    assert compressed(flash, 0).indexer is None
+    named = {**pro, "compress_ratios": None, "layer_types": ["sliding_attention", "compressed_sparse_attention"]}
+    assert [compressed(named, i).ratio for i in range(2)] == [0, 4]
+
+
+def test_a_compressor_projects_a_value_and_a_gate_and_twice_where_windows_overlap() -> None:
+    assert [compressor_columns(ratio, 512) for ratio in (0, 4, 128)] == [0, 2048, 1024]
