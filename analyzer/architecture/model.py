@@ -1,0 +1,128 @@
+"""A whole model out of its config.json: the language model's fields, its layers, and what stands beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rooflens.analyzer.architecture.defaults import with_defaults
+from rooflens.analyzer.architecture.extras import (
+    encoder,
+    gathered,
+    has_encoder,
+    mtp,
+    residual_elements,
+    tied_head,
+)
+from rooflens.analyzer.architecture.gating import assumed_gated
+from rooflens.analyzer.architecture.layers import stack
+from rooflens.analyzer.architecture.pattern import places
+from rooflens.analyzer.architecture.tied import TIED_BY_DEFAULT, UNTIED_BY_DEFAULT
+from rooflens.analyzer.architecture.towers import vision_elements
+from rooflens.analyzer.architecture.unknown import unknown_fields
+from rooflens.analyzer.config_fields import NESTED, required, shown, size
+from rooflens.analyzer.precision import PLAIN, normalise
+from rooflens.arch_records import ModelArch
+from rooflens.records import RooflensError
+
+# What a multimodal config may say outside its nested language model.
+OUTER = ("tie_word_embeddings", "quantization_config", "torch_dtype", "dtype")
+
+
+def model(config: Mapping[str, Any], name: str) -> ModelArch:
+    """The model that the fields of a config.json describe, without what they say of formats.
+
+    Raises RooflensError, one line naming the field, for anything missing, absurd or contradictory.
+    """
+    fields, defaulted = language_fields(config)
+    hidden = required(fields, "hidden_size")
+    shape = places(fields)
+    decoder = stack(fields, shape, cross=has_encoder(config))
+    before = encoder(config)
+    ahead, joined = mtp(fields, decoder, shape)
+    tied, tie_assumed = tied_head(fields)
+    vision, uncounted = vision_elements(config, hidden)
+    table, row = gathered(fields)
+    return ModelArch(
+        name=name,
+        hidden_size=hidden,
+        vocab_size=required(fields, "vocab_size"),
+        tied_head=tied,
+        layers=decoder.layers,
+        order=decoder.order,
+        activation_format=activation_format(fields),
+        max_context_tokens=size(fields, "max_context_tokens"),
+        source="config.json",
+        activation_assumed=fields.get("torch_dtype") is None and fields.get("dtype") is None,
+        assumptions=(*_assumptions(fields, tie_assumed), *defaulted),
+        unknown=(*decoder.unknown, *before.unknown, *uncounted, *unknown_fields(fields)),
+        encoder=before.layers,
+        mtp=ahead,
+        mtp_elements=joined,
+        vision_elements=vision,
+        gathered_elements=table,
+        gathered_row_elements=row,
+        residual_elements=residual_elements(fields) + (hidden if before.layers else 0),
+    )
+
+
+def language_fields(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The language model's fields, flat, and what defaults of its declared type were taken, in words.
+
+    A nested part wins over the outer one; the towers are left out. An encoder-decoder's nested decoder is taken.
+    """
+    for key in NESTED:
+        if config.get(key) is not None:
+            nested = config[key]
+            if not isinstance(nested, dict):
+                raise RooflensError(f"config field {key} is {shown(nested)}, not an object of fields")
+            inner = _deeper(nested)
+            merged = {**{k: config[k] for k in OUTER if config.get(k) is not None}, **_stated(inner)}
+            return with_defaults(_coherent(merged))
+    return _coherent(config), ()
+
+
+def _deeper(nested: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Omni models keep the language model one level further in."""
+    inner = nested.get("text_config")
+    return inner if isinstance(inner, dict) else nested
+
+
+def _stated(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The nested fields without a dtype that is null, which says nothing where the outer one is set."""
+    return {k: v for k, v in fields.items() if not (k in OUTER and v is None)}
+
+
+def _coherent(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields with an encoder-decoder's own names for the decoder under the common ones."""
+    own = {
+        "num_attention_heads": fields.get("decoder_attention_heads"),
+        "intermediate_size": fields.get("decoder_ffn_dim"),
+        "num_hidden_layers": fields.get("decoder_layers") or fields.get("num_decoder_layers"),
+    }
+    renamed = {k: v for k, v in own.items() if v is not None}
+    return {**fields, **renamed} if renamed else fields
+
+
+def _assumptions(fields: Mapping[str, Any], tie_assumed: str | None) -> Iterator[str]:
+    """What the fields leave open and was taken for granted, each one sentence."""
+    kind = fields.get("model_type")
+    if kind is not None and kind not in TIED_BY_DEFAULT and kind not in UNTIED_BY_DEFAULT:
+        yield f"model_type {shown(kind)} is not known here: taken as its fields describe it"
+    gating = assumed_gated(fields)
+    if gating is not None:
+        yield gating
+    if tie_assumed is not None:
+        yield tie_assumed
+
+
+def activation_format(fields: Mapping[str, Any]) -> str:
+    """What activations and unquantised tensors use; bf16 where no field says it."""
+    stated = fields.get("torch_dtype")
+    stated = fields.get("dtype") if stated is None else stated
+    if stated is None:
+        return "bf16"
+    found = normalise(stated) if isinstance(stated, str) else ""
+    if found not in PLAIN:
+        raise RooflensError(f"config field torch_dtype is {shown(stated)}: not one of bfloat16, float16, float32")
+    return found
