@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rooflens.analyzer.operators import works
+from rooflens.analyzer.operators import Lora, stage_works
 from rooflens.analyzer.plan import LARGEST, Plan
 from rooflens.analyzer.point import UniformBatch, point_features
 from rooflens.analyzer.precision import Precision
-from rooflens.analyzer.work import Work, dot, resident_bytes
+from rooflens.analyzer.work import Work, resident_bytes, stored_bytes
 from rooflens.arch_records import Deployment, ModelArch
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -36,32 +36,56 @@ def kept_bytes(rows: Sequence[Work], plan: Plan, sequences: float, tokens: int |
         block_tokens=plan.block_tokens,
         encoder_tokens=plan.encoder_tokens,
     )
-    forms = [row.stored_bytes or {"context_tokens": row.kv_write_bytes.get("query_tokens", 0.0)} for row in rows]
-    values = point_features(batch, {name for form in forms for name in form})
-    return sum(dot(form, values) for form in forms)
+    return stored_bytes(rows, point_features(batch, {name for row in rows for name in row.stored_bytes}))
 
 
-def held_sequences(rows: Sequence[Work], plan: Plan, free_bytes: float) -> int:
-    """How many sequences of the plan's length fit in ``free_bytes`` of one device; at most LARGEST."""
-    if free_bytes < 0:
-        return 0
-    return _largest(lambda count: kept_bytes(rows, plan, count) <= free_bytes, LARGEST)
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What fits on one device of each of ``stages`` (their rows), of ``device_bytes`` each, beside its weights."""
+
+    stages: Sequence[Sequence[Work]]
+    plan: Plan
+    device_bytes: float
+
+    @property
+    def held_sequences(self) -> int:
+        """Sequences of the plan's length that one rank can hold; at most LARGEST."""
+        return min(self._most(rows, lambda rows, count: kept_bytes(rows, self.plan, count)) for rows in self.stages)
+
+    @property
+    def max_batch(self) -> int:
+        """Sequences that all ranks can hold; each holds its own, so their remainders are lost."""
+        return self.plan.ranks * self.held_sequences
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan's batch does."""
+        return self._busiest <= self.held_sequences
+
+    @property
+    def max_context_tokens(self) -> int:
+        """How long each sequence of the batch can be; 0 where none can be, at most LARGEST."""
+        return min(
+            self._most(rows, lambda rows, tokens: kept_bytes(rows, self.plan, self._busiest, tokens))
+            for rows in self.stages
+        )
+
+    @property
+    def _busiest(self) -> int:
+        return math.ceil(self.plan.batch / self.plan.ranks)
+
+    def _most(self, rows: Sequence[Work], taken: Callable[[Sequence[Work], int], float]) -> int:
+        free = self.device_bytes - resident_bytes(rows)
+        return 0 if free < 0 else _largest(lambda count: taken(rows, count) <= free)
 
 
-def longest_context(rows: Sequence[Work], plan: Plan, free_bytes: float, sequences: int) -> int:
-    """Tokens that each of ``sequences`` can have in ``free_bytes`` of one device; 0 where none, at most LARGEST."""
-    if free_bytes < 0:
-        return 0
-    return _largest(lambda tokens: kept_bytes(rows, plan, sequences, tokens) <= free_bytes, LARGEST)
-
-
-def _largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest n from 0 to ``most`` that fits, where all smaller ones fit too."""
-    if fits(most):
-        return most
+def _largest(fits: Callable[[int], bool]) -> int:
+    """The largest n from 0 to LARGEST that fits, where all smaller ones fit too."""
+    if fits(LARGEST):
+        return LARGEST
     low, high = 0, 1
     while fits(high):
-        low, high = high, min(most, 2 * high)
+        low, high = high, min(LARGEST, 2 * high)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -78,13 +102,14 @@ def devices_needed(
     parallelism win.
     """
     each = device_bytes(hardware, plan)
+    lora = None if plan.lora_rank is None else Lora(plan.lora_rank, adapters=plan.lora_adapters)
     found: list[tuple[int, int, int, Deployment]] = []
     for spread in _spreads(arch, hardware, plan.deployment):
         try:
-            rows = works(arch, precision, spread)
+            stages = stage_works(arch, precision, spread, lora)
         except RooflensError:
             continue  # the heads or layers cannot be divided that way
-        held = held_sequences(rows, plan, each - resident_bytes(rows))
+        held = Room(stages, plan, each).held_sequences
         if held:
             replicas = math.ceil(math.ceil(plan.batch / held) / spread.data)
             found.append((replicas * spread.devices * spread.data, spread.pipeline, spread.tensor, spread))

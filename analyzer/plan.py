@@ -29,7 +29,9 @@ class Plan:
     data-parallel rank. ``block_tokens`` is the size of a KV block, None where the cache counts by the token.
     ``graph_sizes`` are the batch sizes (tokens) that were captured; a step is padded up to the next one.
     ``encoder_tokens`` is the length of each sequence's encoder input. ``lora_rank`` is that of the adapters which all
-    sequences use, ``lora_adapters`` how many distinct ones. ``memory_bytes`` is of all devices together, None for what
+    sequences use, ``lora_adapters`` how many distinct ones. ``expert_sharing_ratio`` is the part of its experts that a
+    token shares with the one before it in its sequence, None for independent routing; it matters to verify steps and
+    not to a bound. ``memory_bytes`` is of all devices together, None for what
     the hardware has; ``utilization_ratio`` is the part of it the engine may use.
     """
 
@@ -48,6 +50,7 @@ class Plan:
     encoder_tokens: int = 0
     lora_rank: int | None = None
     lora_adapters: int = 1
+    expert_sharing_ratio: float | None = None
 
     @property
     def prefill(self) -> bool:
@@ -108,6 +111,8 @@ def check_plan(plan: Plan) -> None:
         raise RooflensError(f"--lora must be a rank from 1 to {LARGEST_RANK}")
     if not 1 <= plan.lora_adapters <= LARGEST:
         raise RooflensError(f"the number of LoRA adapters must be from 1 to {LARGEST}")
+    if plan.expert_sharing_ratio is not None and not 0 <= plan.expert_sharing_ratio <= 1:
+        raise RooflensError("the part of its experts that a token shares with the one before must be from 0 to 1")
 
 
 def _check_deployment(plan: Plan) -> None:

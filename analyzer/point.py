@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from rooflens.analyzer.spans import pairs_within, split, within
 from rooflens.records import RooflensError
+from rooflens.spans import pairs_within, split, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class UniformBatch:
     ``prefill`` says that what it computes is part of its prompt. ``shared_tokens`` of the cached ones are the same in
     all sequences. ``chosen`` are the spans that stand for the top-k entries an indexer chooses, which may all lie in
     what is shared. ``graph_sizes`` are the token counts that were captured: a pass is padded up to the next
-    one, and runs as it is beyond the last. ``lora_adapters`` are the distinct adapters in use, 0 for none.
+    one, and runs as it is beyond the last. ``lora_adapters`` are the distinct adapters in use, 0 for none;
+    ``expert_sharing_ratio`` is what Plan says of it.
     """
 
     sequences: float
@@ -32,6 +33,7 @@ class UniformBatch:
     graph_sizes: tuple[int, ...] = ()
     encoder_tokens: int = 0
     lora_adapters: int = 0
+    expert_sharing_ratio: float | None = None
 
     @property
     def passes(self) -> float:
@@ -85,7 +87,8 @@ FEATURES: Mapping[str, Callable[[UniformBatch, str], float]] = {
     "encoder_tokens": lambda batch, span: batch.sequences * batch.encoder_tokens,
     "padded_tokens": _padded,
 }
-SPREAD = "expert_spread"
+SPREAD, RANK_TOKENS = "expert_spread", "rank_tokens"
+RANK_TOKENS = "rank_tokens"  # over D: the tokens that the experts of D equally busy data-parallel ranks get
 
 
 def point_features(batch: UniformBatch, names: Iterable[str]) -> dict[str, float]:
@@ -93,7 +96,7 @@ def point_features(batch: UniformBatch, names: Iterable[str]) -> dict[str, float
     return {name: _value(batch, name) for name in names}
 
 
-def expected_experts(experts: int, top_k: int, tokens: float) -> float:
+def expected_experts(experts: int, top_k: float, tokens: float) -> float:
     """Distinct experts that ``tokens`` reach in one layer where each chooses ``top_k`` at random.
 
     E (1 - (1 - k / E) ^ T): the chance that a token leaves an expert alone is 1 - k / E. Real routing is skewed, so
@@ -107,9 +110,20 @@ def _value(batch: UniformBatch, name: str) -> float:
     feature, span = split(name)
     if feature == SPREAD:
         return _spread(batch, span)
+    if feature == RANK_TOKENS:
+        return _ranks(span) * batch.sequences * batch.query_tokens
+    if feature == RANK_TOKENS and span.isdecimal():
+        return int(span) * batch.sequences * batch.query_tokens
     if feature not in FEATURES:
         raise RooflensError(f"{name[:60]!r} is no feature of a step")
     return FEATURES[feature](batch, span)
+
+
+def _ranks(argument: str) -> int:
+    """How many data-parallel ranks send their tokens; they are all equal here."""
+    if argument.isdecimal() and argument.isascii() and int(argument) > 0:
+        return int(argument)
+    raise RooflensError(f"{RANK_TOKENS}@{argument[:40]} names no number of ranks")
 
 
 def _spread(batch: UniformBatch, sizes: str) -> float:
@@ -120,5 +134,18 @@ def _spread(batch: UniformBatch, sizes: str) -> float:
         raise RooflensError(f"{SPREAD}@{sizes[:40]} names no experts, top-k and ranks") from None
     if not batch.passes:
         return 0.0
-    tokens = ranks * batch.sequences * batch.query_tokens / batch.passes
-    return batch.passes * max(0.0, expected_experts(experts, top_k, tokens) - top_k)
+    each = batch.sequences / batch.passes
+    reached = expected_experts(experts, token_experts(experts, top_k, batch), ranks * each)
+    return batch.passes * max(0.0, reached - top_k)
+
+
+def token_experts(experts: int, top_k: int, batch: UniformBatch) -> float:
+    """Distinct experts that the tokens of one sequence reach in one layer.
+
+    With a sharing ratio r each token after the first adds k (1 - r): GLM-4.7-Flash shares 0.257 of its top 4 of 64
+    with the token before (0.0625 by chance), so the two tokens of a verify step of one draft reach 1.74 x 4
+    (ml-explore/mlx-lm pull request 1485).
+    """
+    if batch.expert_sharing_ratio is None:
+        return expected_experts(experts, top_k, batch.query_tokens)
+    return min(float(experts), top_k * (1 + (batch.query_tokens - 1) * (1 - batch.expert_sharing_ratio)))

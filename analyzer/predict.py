@@ -6,25 +6,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rooflens.analyzer.capacity import device_bytes, devices_needed, held_sequences, kept_bytes, longest_context
+from rooflens.analyzer.capacity import Room, device_bytes, devices_needed, kept_bytes
+from rooflens.analyzer.counting import parameters
 from rooflens.analyzer.hardware import fastest
-from rooflens.analyzer.operators import check_link, rate_flops_per_s, unknown_rate, works
+from rooflens.analyzer.operators import rate_flops_per_s, unknown_rate
 from rooflens.analyzer.plan import PHASES, Plan, check_plan
-from rooflens.analyzer.point import UniformBatch, point_features
+from rooflens.analyzer.point import point_features
 from rooflens.analyzer.precision import WEIGHT_FORMATS, Precision
 from rooflens.analyzer.sides import (
-    Cycle,
+    batch_of,
     cached_bytes,
     memory_bytes,
     micro_batch,
     moved_bytes,
     names_of,
-    shortest_cycle,
 )
-from rooflens.analyzer.spans import spans_of_mixer
+from rooflens.analyzer.step_time import Compiled, Cycle, lora_of
 from rooflens.analyzer.work import Work, dot, resident_bytes
-from rooflens.arch_records import CompressedAttention, LatentAttention, ModelArch
-from rooflens.model_records import Bound, HardwareSpec
+from rooflens.arch_records import ModelArch
+from rooflens.model_records import HardwareSpec
 
 __all__ = [
     "PHASES",
@@ -124,45 +124,11 @@ def ridge_announced_flop_per_byte(hardware: HardwareSpec, weights: str) -> float
 def predict(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan) -> Prediction:
     """The bounds of one step of ``plan``; RooflensError in one line for a plan that makes no sense."""
     check_plan(plan)
-    check_link(hardware, plan.replica_devices)
-    stage = works(arch, precision, plan.deployment)
-    whole = works(arch, precision, replace(plan.deployment, pipeline=1)) if plan.deployment.pipeline > 1 else stage
-    spread = (plan.deployment.tensor, plan.deployment.pipeline)
-    busiest = math.ceil(plan.batch / plan.ranks)  # sequences of the busiest rank, which sets the time
-    cycle = shortest_cycle(stage, whole, hardware, batch_of(arch, plan, busiest), spread)
+    compiled = Compiled.of(arch, hardware, precision, plan.deployment, lora_of(plan))
+    cycle = compiled.cycle(plan)
     mean = micro_batch(batch_of(arch, plan, plan.batch / plan.ranks), cycle.micro_batches)
-    sums = _Sums(whole, plan, cycle.micro_batches, point_features(mean, names_of(whole)))
-    return _prediction(hardware, plan, cycle, stage, sums)
-
-
-def batch_of(arch: ModelArch, plan: Plan, sequences: float) -> UniformBatch:
-    """The step of one rank that holds ``sequences`` of the plan's."""
-    return UniformBatch(
-        sequences,
-        plan.read_tokens,
-        plan.computed_tokens,
-        plan.sampled_rows,
-        plan.prefill,
-        min(plan.shared_prefix_tokens, plan.read_tokens),
-        _chosen_spans(arch),
-        plan.block_tokens,
-        plan.graph_sizes,
-        plan.encoder_tokens,
-        min(plan.lora_adapters, math.ceil(sequences)) if plan.lora_rank else 0,
-    )
-
-
-def _chosen_spans(arch: ModelArch) -> frozenset[str]:
-    """The spans that stand for entries which an indexer chooses, and that are no layer's window."""
-    found, windows = set[str](), set[str]()
-    for layer in arch.layers:
-        mixer = layer.mixer
-        chooses = isinstance(mixer, LatentAttention | CompressedAttention) and mixer.indexer
-        window = {f"w{mixer.window_tokens}"} if isinstance(mixer, CompressedAttention) else set[str]()
-        spans = set(spans_of_mixer(mixer))
-        found |= spans - window if chooses else set()
-        windows |= window if chooses else spans
-    return frozenset(found - windows)
+    sums = _Sums(compiled.whole, plan, cycle.micro_batches, point_features(mean, names_of(compiled.whole)))
+    return _prediction(compiled, plan, cycle, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +165,14 @@ class _Sums:
         return moved / self.plan.devices / hardware.memory_bandwidth_bytes_per_s
 
 
-def _prediction(hardware: HardwareSpec, plan: Plan, cycle: Cycle, stage: tuple[Work, ...], sums: _Sums) -> Prediction:
-    sides, floor_s = cycle.sides, cycle.sides.floor_s
-    known = unknown_rate(hardware, stage) is None
-    free = device_bytes(hardware, plan) - resident_bytes(stage)
-    held = held_sequences(stage, plan, free)
+def _prediction(compiled: Compiled, plan: Plan, cycle: Cycle, sums: _Sums) -> Prediction:
+    hardware, sides, floor_s = compiled.hardware, cycle.sides, cycle.sides.floor_s
+    known = unknown_rate(hardware, compiled.whole) is None
+    room = Room(compiled.stages, plan, device_bytes(hardware, plan))
     each = plan.deployment.tensor * kept_bytes(sums.rows, plan, 1)
     tokens = plan.batch * plan.computed_tokens
     weights = plan.devices / plan.deployment.pipeline * resident_bytes(sums.rows)
+    counted = parameters(compiled.arch)
     return Prediction(
         floor_s=floor_s,
         memory_s=sides.memory_s,
@@ -216,14 +182,12 @@ def _prediction(hardware: HardwareSpec, plan: Plan, cycle: Cycle, stage: tuple[W
         expected_s=sides.expected_floor_s,
         reachable_s=None,
         tokens_per_s=tokens / floor_s if floor_s else None,
-        bound=Bound((sides.memory_s, sides.compute_s, sides.link_floor_s).index(floor_s)).name.lower()
-        if floor_s
-        else None,
+        bound=cycle.bound,
         bound_known=known and floor_s > 0 and (floor_s == sides.memory_s or sides.uncached_s <= floor_s),
         mfu=sums.peak_s(hardware) / floor_s if known and floor_s else None,
         mbu=sums.memory_s(hardware) / floor_s if floor_s else None,
         cached_bytes=sums.cached(hardware),
-        fits=math.ceil(plan.batch / plan.ranks) <= held,
+        fits=room.fits,
         flops=sums.of("flops"),
         flops_per_token=sums.of("flops") / tokens,
         weight_bytes=weights,
@@ -237,14 +201,14 @@ def _prediction(hardware: HardwareSpec, plan: Plan, cycle: Cycle, stage: tuple[W
         kv_bytes_per_token=each / max(1, plan.kept_tokens),
         capacity_bytes=plan.devices * device_bytes(hardware, plan),
         kv_capacity_bytes=max(0.0, plan.devices * device_bytes(hardware, plan) - weights),
-        max_batch=plan.ranks * held,
-        max_context_tokens=longest_context(stage, plan, free, math.ceil(plan.batch / plan.ranks)),
+        max_batch=room.max_batch,
+        max_context_tokens=room.max_context_tokens,
         micro_batches=cycle.micro_batches,
         padded_tokens=plan.ranks
         * cycle.micro_batches
         * point_features(cycle.batch, ("padded_tokens",))["padded_tokens"],
-        parameters=None,
-        active_parameters=None,
+        parameters=counted.total,
+        active_parameters=counted.active,
         groups=_groups(hardware, cycle, sums, known),
     )
 
@@ -252,13 +216,12 @@ def _prediction(hardware: HardwareSpec, plan: Plan, cycle: Cycle, stage: tuple[W
 def _groups(hardware: HardwareSpec, cycle: Cycle, sums: _Sums, known: bool) -> tuple[GroupWork, ...]:
     """The step split by group; the seconds add up to the serial floor and the link's."""
     features = point_features(cycle.batch, names_of(cycle.rows))
-    passes = cycle.micro_batches if cycle.rows is not sums.rows or sums.plan.deployment.pipeline == 1 else 1
     found: dict[str, GroupWork] = {}
     for row in cycle.rows:
         compute_s = dot(row.flops, features) / rate_flops_per_s(hardware.ceiling_flops_per_s, hardware, row)
         bytes_s = memory_bytes(row, features) / hardware.memory_bandwidth_bytes_per_s
         sent_s = dot(row.link_bytes, features) / (hardware.link_bandwidth_bytes_per_s or math.inf)
-        seconds = passes * (max(bytes_s, compute_s if known else 0.0) + sent_s)
+        seconds = cycle.passes * (max(bytes_s, compute_s if known else 0.0) + sent_s)
         so_far = found.get(row.group, GroupWork(row.group, 0.0, 0.0, 0.0))
         found[row.group] = replace(so_far, seconds=so_far.seconds + seconds)
     for row in sums.rows:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rooflens.analyzer.operators import rate_flops_per_s, strict_link_share, unknown_rate
-from rooflens.analyzer.point import UniformBatch, point_features
+from rooflens.analyzer.operators import rate_flops_per_s, strict_link_bytes, unknown_rate
+from rooflens.analyzer.plan import Plan
+from rooflens.analyzer.point import UniformBatch
+from rooflens.analyzer.spans import spans_of_mixer
 from rooflens.analyzer.work import Coefficients, Work, dot
+from rooflens.arch_records import CompressedAttention, LatentAttention, ModelArch
 from rooflens.model_records import HardwareSpec
-
-REDUCED = ("", "all_reduce")  # collectives that a switch which adds makes cheaper
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,62 +88,48 @@ def sides_of(
     kept_s = cached_bytes(rows, features, hardware, stages) / bandwidth
     experts_s = sum(dot(row.expert_bytes, features) for row in rows) / bandwidth
     memory_s = moved_bytes(rows, features) / bandwidth - kept_s
-    link_s = [dot(row.link_bytes, features) / (hardware.link_bandwidth_bytes_per_s or float("inf")) for row in rows]
-    share = strict_link_share(hardware, tensor)
+    link = hardware.link_bandwidth_bytes_per_s or math.inf
+    strict = (dot(strict_link_bytes(hardware, row, tensor), features) for row in rows)
     return Sides(
         memory_s=memory_s,
         uncached_s=sum(bytes_s),
         expected_s=memory_s + experts_s,
         compute_s=sum(flops_s),
-        link_s=sum(link_s),
-        link_floor_s=sum(
-            s * (share if row.collective in REDUCED else 1.0) for s, row in zip(link_s, rows, strict=True)
-        ),
+        link_s=sum(dot(row.link_bytes, features) for row in rows) / link,
+        link_floor_s=sum(strict) / link,
         serial_s=sum(max(pair) for pair in zip(bytes_s, flops_s, strict=True)),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """One step of all sequences through a pipeline: ``micro_batches`` passes, the sides of the one that sets its time.
+def batch_of(arch: ModelArch, plan: Plan, sequences: float) -> UniformBatch:
+    """The step of one rank that holds ``sequences`` of the plan's."""
+    return UniformBatch(
+        sequences,
+        plan.read_tokens,
+        plan.computed_tokens,
+        plan.sampled_rows,
+        plan.prefill,
+        min(plan.shared_prefix_tokens, plan.read_tokens),
+        _chosen_spans(arch),
+        plan.block_tokens,
+        plan.graph_sizes,
+        plan.encoder_tokens,
+        min(plan.lora_adapters, math.ceil(sequences)) if plan.lora_rank else 0,
+        plan.expert_sharing_ratio,
+    )
 
-    ``rows`` are what those sides are of: one device of the busiest stage, or one of each stage together.
-    """
 
-    micro_batches: int
-    sides: Sides
-    rows: tuple[Work, ...]
-    batch: UniformBatch
-
-
-def shortest_cycle(
-    stage: tuple[Work, ...],
-    whole: tuple[Work, ...],
-    hardware: HardwareSpec,
-    batch: UniformBatch,
-    spread: tuple[int, int],
-) -> Cycle:
-    """The least time in which every sequence of ``batch`` gets through all stages; ``spread`` is (tensor, pipeline).
-
-    ``stage`` are the rows of the busiest stage, ``whole`` those of all stages. With m micro-batches a stage works m
-    times, and a sequence waits for one pass of each stage: the cycle is at least the larger of the two, and the m
-    that makes it least is the bound. More micro-batches than stages only read the weights more often. A prompt can be
-    cut anywhere, so of a prefill the busiest stage alone is the bound.
-    """
-    tensor, pipeline = spread
-    names = names_of((*stage, *whole))
-    most = 1 if batch.prefill or pipeline == 1 else max(1, min(pipeline, int(batch.sequences)))
-    found: list[Cycle] = []
-    for count in range(1, most + 1):
-        part = micro_batch(batch, count)
-        features = point_features(part, names)
-        busiest = sides_of(stage, features, hardware, tensor).times(count)
-        found.append(Cycle(count, busiest, stage, part))
-        if pipeline > 1 and not batch.prefill:
-            through = sides_of(whole, features, hardware, tensor, pipeline)
-            if through.floor_s > busiest.floor_s:
-                found[-1] = Cycle(count, through, whole, part)
-    return min(found, key=lambda cycle: cycle.sides.floor_s)
+def _chosen_spans(arch: ModelArch) -> frozenset[str]:
+    """The spans that stand for entries which an indexer chooses, and that are no layer's window."""
+    found, windows = set[str](), set[str]()
+    for layer in arch.layers:
+        mixer = layer.mixer
+        chooses = isinstance(mixer, LatentAttention | CompressedAttention) and mixer.indexer
+        window = {f"w{mixer.window_tokens}"} if isinstance(mixer, CompressedAttention) else set[str]()
+        spans = set(spans_of_mixer(mixer))
+        found |= spans - window if chooses else set()
+        windows |= window if chooses else spans
+    return frozenset(found - windows)
 
 
 def micro_batch(batch: UniformBatch, count: int) -> UniformBatch:

@@ -1,0 +1,157 @@
+"""Whether speculation pays: the gain at every batch, the batch at which it stops, the best depth.
+
+A verify step computes depth + 1 tokens of each sequence and reads weights and KV cache once, as a plain step does, so
+it is nearly free while memory is the bound: at batch 1. Its flops are depth + 1 times a plain step's, so where
+arithmetic is the bound it costs that much and yields less: at batch 256. With experts it also reads more of them, for
+the tokens of one sequence do not choose the same ones. Sampling, rejection and what is recomputed of the draft's cache
+are taken as free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rooflens.analyzer.acceptance import Acceptance, check_acceptance, expected_tokens
+from rooflens.analyzer.drafting import METHODS, Draft, Drafter, drafter
+from rooflens.analyzer.plan import LARGEST, Plan
+from rooflens.analyzer.precision import Precision
+from rooflens.analyzer.step_time import Compiled, lora_of
+from rooflens.arch_records import ModelArch
+from rooflens.model_records import HardwareSpec
+from rooflens.records import RooflensError
+
+DEEPEST = 16  # drafted tokens that are worth a look: at 95 % acceptance the 17th arrives in 42 of 100 steps
+LARGEST_BATCH = 1 << 17  # sequences for each rank beyond which a break-even is no longer looked for
+
+__all__ = ["DEEPEST", "METHODS", "BreakEven", "Draft", "Gain", "Speculator"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Speculation of one depth against none, at one batch and context; every field is of the whole deployment.
+
+    A step of ``verify_s`` + ``draft_s`` seconds yields ``expected_tokens`` a sequence, a plain one of ``plain_s`` one;
+    ``gain`` is the ratio of their tokens/s. ``basis`` is what the seconds stand for (REACHABLE or EXPECTED of
+    step_time.py). ``verify_ratio`` is verify_s / plain_s; ``bound`` is what sets the verify step's floor,
+    ``plain_bound`` a plain step's.
+    """
+
+    depth: int
+    batch: int
+    context_tokens: int
+    expected_tokens: float
+    plain_s: float
+    verify_s: float
+    draft_s: float
+    tokens_per_s: float
+    plain_tokens_per_s: float
+    gain: float
+    verify_ratio: float
+    bound: str | None
+    plain_bound: str | None
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """``batch`` is the largest at which speculation gains; None where it always or never does, as ``reason`` says."""
+
+    batch: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Speculator:
+    """A model and its draft on one deployment, compiled once; ``plan`` is the operating point to go by."""
+
+    target: Compiled
+    draft: Drafter
+    plan: Plan
+    acceptance: Acceptance
+    deepest: int
+
+    @classmethod
+    def of(
+        cls,
+        arch: ModelArch,
+        hardware: HardwareSpec,
+        precision: Precision,
+        plan: Plan,
+        draft: Draft,
+        acceptance: Acceptance,
+    ) -> Speculator:
+        """Raises RooflensError for a draft, an acceptance or a plan that makes no sense."""
+        check_acceptance(acceptance)
+        if plan.prefill:
+            raise RooflensError("speculation speeds up decode only: leave --phase prefill out")
+        plan = replace(plan, query_tokens=1)
+        deepest = min(DEEPEST, len(acceptance)) if isinstance(acceptance, tuple) else DEEPEST
+        target = Compiled.of(arch, hardware, precision, plan.deployment, lora_of(plan))
+        return cls(target, drafter(draft, arch, hardware, precision, plan, deepest), plan, acceptance, deepest)
+
+    def gain(self, depth: int, batch: int | None = None, context_tokens: int | None = None) -> Gain:
+        """Speculation of ``depth`` tokens at this batch and context, by default the plan's."""
+        plan = replace(
+            self.plan,
+            batch=self.plan.batch if batch is None else batch,
+            context_tokens=self.plan.context_tokens if context_tokens is None else context_tokens,
+        )
+        tokens = expected_tokens(self.acceptance, depth)
+        plain = self.target.time(plan)
+        verify = self.target.time(replace(plan, query_tokens=depth + 1))
+        draft_s = self.draft.seconds(plan, depth, verify.micro_batches)
+        step_s = verify.seconds + draft_s
+        if not plain.seconds or not step_s:
+            raise RooflensError("all of a step may come from the last-level cache: what speculation gains is not known")
+        return Gain(
+            depth=depth,
+            batch=plan.batch,
+            context_tokens=plan.context_tokens,
+            expected_tokens=tokens,
+            plain_s=plain.seconds,
+            verify_s=verify.seconds,
+            draft_s=draft_s,
+            tokens_per_s=plan.batch * tokens / step_s,
+            plain_tokens_per_s=plan.batch / plain.seconds,
+            gain=tokens * plain.seconds / step_s,
+            verify_ratio=verify.seconds / plain.seconds,
+            bound=verify.bound,
+            plain_bound=plain.bound,
+            basis=plain.basis,
+        )
+
+    def depths(self, batch: int | None = None, context_tokens: int | None = None) -> tuple[Gain, ...]:
+        """Every depth from none to the deepest that the acceptance is known for."""
+        return tuple(self.gain(depth, batch, context_tokens) for depth in range(self.deepest + 1))
+
+    def best(self, batch: int | None = None, context_tokens: int | None = None) -> Gain:
+        """The depth that yields the most tokens/s; 0 where none pays. A tie goes to the shallower."""
+        return max(self.depths(batch, context_tokens), key=lambda found: (found.gain, -found.depth))
+
+    def batches(self, depth: int, batches: Iterable[int]) -> tuple[Gain, ...]:
+        """One depth at each of ``batches``."""
+        return tuple(self.gain(depth, batch) for batch in batches)
+
+    def break_even(self, depth: int) -> BreakEven:
+        """The largest batch at which ``depth`` gains, whether its cache fits or not.
+
+        With experts the gain may rise before it falls, so the batches are looked through by doubling, and between the
+        last that gains and the next halved.
+        """
+        largest = min(LARGEST, LARGEST_BATCH * self.plan.ranks)
+        tried = [self.plan.ranks << power for power in range((largest // self.plan.ranks).bit_length())]
+        gaining = [batch for batch in tried if self.gain(depth, batch).gain > 1.0]
+        if not gaining:
+            least = self.gain(depth, tried[0])
+            return BreakEven(None, f"never: even at batch {tried[0]} its gain is {least.gain:.3g}")
+        if gaining[-1] == tried[-1]:
+            last = self.gain(depth, tried[-1])
+            still = f"at batch {tried[-1]:,} a plain step is still bound by {last.plain_bound}"
+            return BreakEven(None, f"always: {still}, and the gain is {last.gain:.3g}")
+        low, high = gaining[-1], 2 * gaining[-1]
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.gain(depth, middle).gain > 1.0 else (low, middle)
+        bound = self.gain(depth, high).bound
+        return BreakEven(low, f"at batch {high:,} it gains nothing: a verify step is bound by {bound}")
