@@ -25,7 +25,8 @@ def cross_rows(shard: Shard, count: int, cross: CrossAttention) -> Iterator[Work
         resident_bytes=elements * shard.mean_bytes("attention"),
         elements=count * 2 * hidden * cross.kv_heads * cross.head_dim,
     )
-    token_bytes = 2 * count * cached_heads(shard, cross.kv_heads) * cross.head_dim * shard.kv.bytes_per_element
+    head_bytes = cross.head_dim * shard.kv.bytes_per_element + shard.kv.head_bytes
+    token_bytes = 2 * count * cached_heads(shard, cross.kv_heads) * head_bytes
     yield Work(
         "cross_attention",
         "attention",

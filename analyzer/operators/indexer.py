@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rooflens.analyzer.number_formats import indexer_key_bytes
 from rooflens.analyzer.operators.shard import Shard
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Indexer
@@ -36,7 +37,8 @@ def _replicated(shard: Shard, operator: str, count: int, rows: int, columns: int
 def _scores(shard: Shard, count: int, indexer: Indexer, ratio: int) -> Work:
     """All heads times the one key of each entry: 2 x head_dim flops for each head and pair."""
     keys = shard.index_keys
-    token_bytes = count * indexer.head_dim * keys.bytes_per_element / ratio / shard.deployment.context
+    key_bytes = indexer_key_bytes(shard.precision.indexer_keys or shard.precision.kv, indexer.head_dim)
+    token_bytes = count * key_bytes / ratio / shard.deployment.context
     return Work(
         "index_scores",
         "indexer",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rooflens.analyzer.number_formats import latent_bytes
 from rooflens.analyzer.operators.indexer import indexer_rows
 from rooflens.analyzer.operators.shard import Shard
 from rooflens.analyzer.work import Work
@@ -46,7 +47,7 @@ def _attention(shard: Shard, count: int, mixer: LatentAttention) -> Work:
     """2 flops for each head, pair and element: a latent as key and as value, or a key and a value of the head's own."""
     heads, latent = mixer.heads // shard.devices, mixer.kv_rank + mixer.rope_dim
     span = f"{WINDOW}{mixer.indexer.top_k}" if mixer.indexer else ""
-    token_bytes = count * latent * shard.kv.bytes_per_element / shard.deployment.context
+    token_bytes = count * latent_bytes(shard.precision.kv, mixer.kv_rank, mixer.rope_dim) / shard.deployment.context
     absorbed, own = latent + mixer.kv_rank, mixer.nope_dim + mixer.rope_dim + mixer.value_dim
     return Work(
         "attention",

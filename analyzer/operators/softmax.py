@@ -65,7 +65,8 @@ def _attention(shard: Shard, count: int, mixer: Attention) -> Work:
     """QK^T and PV: 2 flops x width for each head and query-key pair under the causal mask, with two widths."""
     heads, span = mixer.heads // shard.devices, span_of(mixer)
     width = mixer.head_dim + mixer.value_head_dim
-    token_bytes = count * cached_heads(shard, mixer.kv_heads) * width * shard.kv.bytes_per_element
+    head_bytes = width * shard.kv.bytes_per_element + 2 * shard.kv.head_bytes
+    token_bytes = count * cached_heads(shard, mixer.kv_heads) * head_bytes
     context = spanned("context_tokens", span)
     own = not mixer.kv_shared
     return Work(
