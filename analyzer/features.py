@@ -17,8 +17,7 @@ from rooflens.records import RooflensError, StepKind, StepTable
 
 CHUNK_STEPS = 8192  # a dozen features of them stay in the second-level cache
 WITHOUT_PROMPTS = (StepKind.DECODE, StepKind.VERIFY)
-SPREAD = "expert_spread"
-RANK_TOKENS = "rank_tokens"  # over D: the tokens that the experts of D data-parallel ranks get
+SPREAD, RANK_TOKENS = "expert_spread", "rank_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +111,21 @@ def _spread(sizes: str) -> Feature:
     return Feature(("query_tokens",), value)
 
 
+def _rank_tokens(ranks: str) -> Feature:
+    """Tokens of all of ``ranks`` data-parallel ranks, if the others compute as many as this one: no bound."""
+    if not (ranks.isdecimal() and ranks.isascii() and int(ranks)):
+        raise RooflensError(f"{RANK_TOKENS}@{ranks[:40]} names no number of ranks")
+    return Feature(("query_tokens",), lambda rows: int(ranks) * rows["query_tokens"])
+
+
+COUNTED: Mapping[str, Callable[[str], Feature]] = {SPREAD: _spread, RANK_TOKENS: _rank_tokens}
+
+
 def feature(name: str, longest_tokens: int | None = None) -> Feature:
     """The feature of that name, over a span or not; RooflensError where there is none."""
     base, argument = split(name)
-    if base == SPREAD:
-        return _spread(argument)
-    if base == RANK_TOKENS:  # what other ranks send is not told: this one's tokens at least
-        return FEATURES["query_tokens"]
+    if base in COUNTED:
+        return COUNTED[base](argument)
     if base not in FEATURES:
         raise RooflensError(f"{name[:60]!r} is no feature of a step")
     if not argument:
@@ -188,7 +195,7 @@ def feature_matrix(
 
 def _stand_in(name: str, table: StepTable) -> Iterator[str]:
     base, argument = split(name)
-    if base == SPREAD or not len(table):
+    if base in COUNTED or not len(table):
         return
     if argument and not table.has(spanned("context_tokens", argument)):
         yield (

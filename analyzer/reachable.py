@@ -71,7 +71,7 @@ def _seconds(roofline: Roofline, analysis: StepAnalysis, passes: Column, reach: 
     """At one end: ``together`` lets bytes, flops and link overlap perfectly, else one follows the other."""
     kv_bytes = analysis.kv_read_bytes + analysis.kv_write_bytes
     kv_s = np.minimum(
-        kv_bytes / roofline.tensor_parallel / roofline.hardware.memory_bandwidth_bytes_per_s, analysis.memory_s
+        kv_bytes / roofline.deployment.tensor / roofline.hardware.memory_bandwidth_bytes_per_s, analysis.memory_s
     )
     sides = (
         (analysis.memory_s - kv_s) / reach.memory_ratio + kv_s / reach.kv_ratio,
@@ -79,7 +79,7 @@ def _seconds(roofline: Roofline, analysis: StepAnalysis, passes: Column, reach: 
         (analysis.link_floor_s if together else analysis.link_s) / reach.link_ratio,
     )
     layers = sum(layer.count for layer in roofline.arch.layers)
-    collectives = ALL_REDUCES_PER_LAYER * layers if roofline.tensor_parallel > 1 else 0
+    collectives = ALL_REDUCES_PER_LAYER * layers if roofline.deployment.tensor > 1 else 0
     constant_s = passes * (layers * reach.layer_s + collectives * reach.collective_s)
     busy: Column = np.maximum.reduce(sides) if together else np.add.reduce(sides)
     return busy + constant_s

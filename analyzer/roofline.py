@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflens.analyzer.analysis_rows import AnalysisRows
 from rooflens.analyzer.arch import arch_from_config
-from rooflens.analyzer.features import feature_matrix
+from rooflens.analyzer.compiled_rows import Matrix, Sides, features_of
+from rooflens.analyzer.features import Features
 from rooflens.analyzer.operators import (
     CACHE_NOTE_RATIO,
+    ONE_DEVICE,
     cache_note,
     check_link,
     link_notes,
-    rate_flops_per_s,
-    strict_link_share,
     unknown_rate,
     works,
 )
 from rooflens.analyzer.precision import Precision, precision_of
-from rooflens.analyzer.work import Coefficients, Work
+from rooflens.analyzer.work import Work
 from rooflens.arch_records import Deployment, ModelArch
-from rooflens.model_records import Bound, HardwareSpec, StepAnalysis
+from rooflens.model_records import Bound, Bounds, HardwareSpec, StepAnalysis
 from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
 
-Matrix = NDArray[np.float64]
 MODELLED_KINDS = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.VERIFY)
-NEUTRAL = (("pipeline_parallel", 1), ("context_parallel", 1), ("expert_parallel", False))
+BETWEEN_RANKS = ("expert_exchange", "token_gather")  # operators that send tokens to other data-parallel ranks
+EXPECTED_NOTE = "the floor reads the fewest experts that a pass can; uniform routing reads more"
 
 
 class Roofline:
     """One model in its formats on its devices, compiled once: analysing a table is then a few matrix products.
 
-    ``arch``, ``hardware``, ``precision``, ``tensor_parallel`` and ``block_tokens`` are what it was made for.
+    ``arch``, ``hardware``, ``precision``, ``deployment`` and ``block_tokens`` are what it was made for, ``rows`` the
+    operators of one device of the pipeline stage that reads most, ``names`` the features that they are said in.
     """
 
     def __init__(
@@ -42,63 +44,83 @@ class Roofline:
         arch: ModelArch,
         hardware: HardwareSpec,
         precision: Precision,
-        tensor_parallel: int = 1,
+        deployment: Deployment = ONE_DEVICE,
         block_tokens: int | None = None,
+        longest_tokens: int | None = None,
     ) -> None:
         """``block_tokens`` is the size of a KV block; with it, prefixes shared between sequences count once.
 
-        Raises RooflensError for heads that cannot be divided, or several devices without a link.
+        ``longest_tokens`` is the longest context that the engine takes, as the model says where None. Raises
+        RooflensError for a model that cannot be divided so, or several devices without a link.
         """
         self.arch, self.hardware, self.precision = arch, hardware, precision
-        self.tensor_parallel, self.block_tokens = tensor_parallel, block_tokens
-        rows = works(arch, precision, Deployment(tensor=tensor_parallel))
-        check_link(hardware, tensor_parallel)
-        used = {n for row in rows for part in (row.flops, row.link_bytes, *row.memory_parts()) for n in part}
-        self._names = tuple(sorted(used | {"passes"}))
-        self._rows = rows
-        self._compile()
-
-    def _compile(self) -> None:
-        """Every coefficient over (features, operators), or summed to (features,) where no operator is asked for."""
-        hardware, rows, devices = self.hardware, self._rows, self.tensor_parallel
-        unknown = unknown_rate(hardware, rows)
-        self._byte = self._coefficients(Work.memory_parts)
-        self._flop = self._coefficients(lambda row: (row.flops,))
-        link = self._coefficients(lambda row: (row.link_bytes,)) / (hardware.link_bandwidth_bytes_per_s or np.inf)
-        self._memory_bytes = self._byte.sum(axis=1)
-        self._operator_compute_s = self._flop / self._rates(hardware.ceiling_flops_per_s, unknown)
-        self._operator_memory_s = self._byte / hardware.memory_bandwidth_bytes_per_s
-        self._at_peak_s = (self._flop / self._rates(hardware.peak_flops_per_s, unknown)).sum(axis=1)
-        self._link_s = link.sum(axis=1)
-        self._link_share = strict_link_share(hardware, devices)
-        self._cache_bytes = float(hardware.cache_bytes or 0)
-        names = dict.fromkeys(row.group for row in rows)
-        self._groups = {group: np.array([float(row.group == group) for row in rows]) for group in names}
-        self._group_link_s = {group: link @ member for group, member in self._groups.items()}
-        self._group_bytes = {group: devices * self._byte @ member for group, member in self._groups.items()}
-        self._group_flops = {group: devices * self._flop @ member for group, member in self._groups.items()}
-        self._weight_bytes = self._summed(lambda row: (row.weight_bytes,))
-        self._kv_read_bytes = self._summed(lambda row: (row.kv_read_bytes,))
-        self._kv_write_bytes = self._summed(lambda row: (row.kv_write_bytes,))
-        self._flops = self._summed(lambda row: (row.flops,))
-        self._compute_known = unknown is None
-        self._notes = self._all_notes(unknown)
+        self.deployment, self.block_tokens = deployment, block_tokens
+        self.longest_tokens = longest_tokens or arch.max_context_tokens
+        self.rows: tuple[Work, ...] = works(arch, precision, deployment)
+        self._spread = _linked_devices(self.rows, deployment)
+        check_link(hardware, self._spread)
+        whole = self.rows if deployment.pipeline == 1 else works(arch, precision, replace(deployment, pipeline=1))
+        self.names = features_of((*self.rows, *whole))
+        self.sides = Sides(self.rows, self.names, hardware, deployment.tensor)
+        self._features = Features(self.names, block_tokens, self.longest_tokens)
+        self._analysis = AnalysisRows(self.rows, whole, self.names, hardware, deployment)
+        self._unknown = unknown_rate(hardware, self.rows)
+        self._notes = self._all_notes()
 
     @classmethod
     def of(cls, info: EngineInfo, hardware: HardwareSpec) -> Roofline:
         """The roofline of an engine with model, formats and parallelism as it stated them.
 
-        Raises RooflensError where it did not state its model's config, or runs in a way not modelled yet.
+        Raises RooflensError where it did not state its model's config, or one that cannot be run so.
         """
         if info.model_config is None:
             raise RooflensError("the engine did not state its model's config: give --model NAME or config.json")
-        for name, neutral in NEUTRAL:
-            if (value := getattr(info, name)) != neutral:
-                raise RooflensError(f"engine runs with {name} {value}, which is not modelled yet")
         arch = arch_from_config(dict(info.model_config), info.model_name or "model")
         if arch.activation_assumed and not info.weight_dtype:
             arch = replace(arch, assumptions=(*arch.assumptions, "no dtype is stated: bf16 is assumed"))
-        return cls(arch, hardware, precision_of(info, arch), info.tensor_parallel, info.block_tokens)
+        precision, deployment = precision_of(info, arch), deployment_of(info)
+        return cls(arch, hardware, precision, deployment, info.block_tokens, info.max_context_tokens)
+
+    def on(self, hardware: HardwareSpec) -> Roofline:
+        """The same model, spread in the same way, on other hardware; raises what Roofline raises."""
+        return Roofline(self.arch, hardware, self.precision, self.deployment, self.block_tokens, self.longest_tokens)
+
+    def chunks(self, table: StepTable) -> Iterator[tuple[slice, Matrix, NDArray[np.bool_]]]:
+        """The steps of ``table`` in order, some thousands at a time: which, their features, which are modelled.
+
+        Features have the shape (names, steps) and are NaN where a step is not modelled. Raises what analyse raises.
+        """
+        for place, features, known in self._features.chunks(table):
+            known &= _of_modelled_kind(table, place)
+            if not known.all():
+                features[:, ~known] = np.nan
+            yield place, features, known
+
+    def bounds(self, table: StepTable) -> Bounds:
+        """The bounds alone of every step of ``table``, for many steps; raises what analyse raises."""
+        count = len(table)
+        columns, modelled = np.empty((5, count)), np.empty(count, dtype=bool)
+        bound = np.empty(count, dtype=np.int8)
+        for place, features, known in self.chunks(table):
+            self._bound(features, columns[:, place], bound[place])
+            modelled[place] = known
+        floor_s, expected_s, memory_s, compute_s, link_floor_s = columns
+        return Bounds(modelled, bound, floor_s, expected_s, memory_s, compute_s, link_floor_s)
+
+    def _bound(self, features: Matrix, columns: Matrix, bound: NDArray[np.int8]) -> None:
+        """Fill ``columns``, (floor, expected, memory, compute, link; steps) in seconds, and ``bound``."""
+        sides = self.sides.of(features)
+        floor_s, expected_s = columns[0], columns[1]
+        columns[2:] = sides[:3]
+        np.maximum(sides[0], sides[1], out=floor_s)
+        np.greater(sides[1], sides[0], out=bound, casting="unsafe")  # Bound.COMPUTE over Bound.MEMORY
+        if self.sides.linked:
+            bound[sides[2] > floor_s] = Bound.LINK
+            np.maximum(floor_s, sides[2], out=floor_s)
+        if self.sides.expects:
+            np.maximum(np.maximum(sides[3], sides[4]), floor_s, out=expected_s)
+        else:
+            expected_s[:] = floor_s
 
     def analyse(self, table: StepTable) -> StepAnalysis:
         """The bounds of every step of ``table`` beside its observed time; definitions are those of StepAnalysis.
@@ -108,69 +130,73 @@ class Roofline:
         that the device does not state leaves a floor of memory and link. Raises RooflensError for a column missing
         altogether.
         """
-        features, known = feature_matrix(table, self._names, self.block_tokens)
-        modelled = known & _of_modelled_kind(table)
-        features[~modelled] = np.nan
-        cached = features[:, self._names.index("passes")] * self._cache_bytes
-        memory_s = np.maximum(features @ self._memory_bytes - cached, 0.0) / self.hardware.memory_bandwidth_bytes_per_s
-        operator_compute_s = features @ self._operator_compute_s
-        compute_s = operator_compute_s.sum(axis=1)
-        operator_s = np.maximum(operator_compute_s, features @ self._operator_memory_s)
-        link_s = features @ self._link_s
-        sides = np.stack([memory_s, compute_s, link_s * self._link_share], axis=1)
-        floor_s = sides.max(axis=1)
+        count = len(table)
+        columns, modelled = np.empty((5, count)), np.empty(count, dtype=bool)
+        bound = np.empty(count, dtype=np.int8)
+        rest = self._analysis.empty(count)
+        for place, features, known in self.chunks(table):
+            self._bound(features, columns[:, place], bound[place])
+            modelled[place] = known
+            self._analysis.fill(features, self.sides, rest[:, place])
+        floor_s, expected_s, memory_s, compute_s, link_floor_s = columns
         observed_s, compared = _observed(table, modelled)
+        found = self._analysis.named(rest)
         return StepAnalysis(
             hardware=self.hardware.id,
             model=self.arch.name,
-            tensor_parallel=self.tensor_parallel,
+            devices=self.deployment.devices,
             modelled=modelled,
             compared=compared,
             below_floor=compared & (observed_s < floor_s),
-            bound=np.where(modelled, np.argmax(np.nan_to_num(sides), axis=1), Bound.MEMORY),
+            bound=bound,
             floor_s=floor_s,
+            expected_s=expected_s,
             memory_s=memory_s,
             compute_s=compute_s,
-            link_floor_s=sides[:, 2],
-            serial_floor_s=operator_s.sum(axis=1),
-            link_s=link_s,
+            link_floor_s=link_floor_s,
             observed_s=observed_s,
-            weight_bytes=features @ self._weight_bytes,
-            kv_read_bytes=features @ self._kv_read_bytes,
-            kv_write_bytes=features @ self._kv_write_bytes,
-            flops=features @ self._flops,
             mbu=memory_s / observed_s,
-            mfu=features @ self._at_peak_s / observed_s,
-            group_s={n: operator_s @ member + features @ self._group_link_s[n] for n, member in self._groups.items()},
-            group_bytes={name: features @ column for name, column in self._group_bytes.items()},
-            group_flops={name: features @ column for name, column in self._group_flops.items()},
-            notes=self._notes,
-            compute_known=self._compute_known,
+            mfu=found.at_peak_s / observed_s,
+            serial_floor_s=found.serial_floor_s,
+            link_s=found.link_s,
+            weight_bytes=found.weight_bytes,
+            kv_read_bytes=found.kv_read_bytes,
+            kv_write_bytes=found.kv_write_bytes,
+            flops=found.flops,
+            group_s=found.group_s,
+            group_bytes=found.group_bytes,
+            group_flops=found.group_flops,
+            notes=(*self._notes, *self._features.notes(table)),
+            compute_known=self._unknown is None,
         )
 
-    def _coefficients(self, parts: Callable[[Work], Sequence[Coefficients]]) -> Matrix:
-        """The matrix (features, operators) of one kind of work of one device."""
-        return np.array([[sum(p.get(n, 0.0) for p in parts(row)) for row in self._rows] for n in self._names])
+    def bounds_of_many(self, tables: Iterable[StepTable]) -> Iterator[Bounds]:
+        """The bounds of tables that follow each other, one at a time: memory does not grow with their number."""
+        return (self.bounds(table) for table in tables)
 
-    def _summed(self, parts: Callable[[Work], Sequence[Coefficients]]) -> Matrix:
-        """The vector (features,) of one kind of work of all devices."""
-        total: Matrix = self.tensor_parallel * self._coefficients(parts).sum(axis=1)
-        return total
-
-    def _rates(self, table: Mapping[str, float], unknown: str | None) -> Matrix:
-        """The flop/s (operators,) at which each operator can run; infinite for no flops, for all if one is unknown."""
-        if unknown:
-            return np.full(len(self._rows), np.inf)
-        return np.array([rate_flops_per_s(table, self.hardware, row) for row in self._rows])
-
-    def _all_notes(self, unknown: str | None) -> tuple[str, ...]:
+    def _all_notes(self) -> tuple[str, ...]:
         """What a reader of the bounds should know, each one sentence."""
-        found, devices = list(self.arch.assumptions), self.tensor_parallel
-        a_pass = float(self._byte[self._names.index("passes")].sum())
-        if self._cache_bytes > CACHE_NOTE_RATIO * a_pass:
-            found.append(cache_note(devices * min(self._cache_bytes, a_pass), whole=self._cache_bytes >= a_pass))
-        found += link_notes(self.hardware, devices)
-        return (*found, *((unknown,) if unknown else ()), *self.hardware.flags)
+        found, hardware = list(self.arch.assumptions), self.hardware
+        cache_bytes = float(hardware.cache_bytes or 0)
+        a_pass = float(self.sides.bytes[:, self.names.index("passes")].sum())
+        if cache_bytes > CACHE_NOTE_RATIO * a_pass:
+            devices = self.deployment.devices
+            found.append(cache_note(devices * min(cache_bytes, a_pass), whole=cache_bytes >= a_pass))
+        if self.sides.expects:
+            found.append(EXPECTED_NOTE)
+        found += link_notes(hardware, self._spread)
+        return (*found, *((self._unknown,) if self._unknown else ()), *hardware.flags)
+
+
+def deployment_of(info: EngineInfo) -> Deployment:
+    """How an engine says that it is spread over devices."""
+    return Deployment(
+        tensor=info.tensor_parallel,
+        pipeline=info.pipeline_parallel,
+        data=info.data_parallel,
+        context=info.context_parallel,
+        expert=info.expert_parallel,
+    )
 
 
 def analyse(
@@ -178,11 +204,11 @@ def analyse(
     arch: ModelArch,
     hardware: HardwareSpec,
     precision: Precision,
-    tensor_parallel: int = 1,
+    deployment: Deployment = ONE_DEVICE,
     block_tokens: int | None = None,
 ) -> StepAnalysis:
     """The bounds of one table, as Roofline.analyse gives them; raises what Roofline and its analyse raise."""
-    return Roofline(arch, hardware, precision, tensor_parallel, block_tokens).analyse(table)
+    return Roofline(arch, hardware, precision, deployment, block_tokens).analyse(table)
 
 
 def analyse_engine(table: StepTable, info: EngineInfo, hardware: HardwareSpec) -> StepAnalysis:
@@ -190,10 +216,20 @@ def analyse_engine(table: StepTable, info: EngineInfo, hardware: HardwareSpec) -
     return Roofline.of(info, hardware).analyse(table)
 
 
-def _of_modelled_kind(table: StepTable) -> NDArray[np.bool_]:
+def _linked_devices(rows: Iterable[Work], deployment: Deployment) -> int:
+    """Devices that exchange data within a layer: those of one rank, and of all ranks where their experts are shared."""
+    shared = any(row.link_bytes and row.operator in BETWEEN_RANKS for row in rows)
+    return deployment.expert_devices if shared else deployment.tensor
+
+
+def _of_modelled_kind(table: StepTable, place: slice) -> NDArray[np.bool_]:
+    """Which of some rows are of a kind that is modelled."""
     if "kind" not in table.columns:
-        return np.ones(len(table), dtype=bool)
-    mask: NDArray[np.bool_] = np.isin(table["kind"], MODELLED_KINDS) & table.where("kind")
+        return np.ones(place.stop - place.start, dtype=bool)
+    kinds = table["kind"][place]
+    mask: NDArray[np.bool_] = (kinds >= MODELLED_KINDS[0]) & (kinds <= MODELLED_KINDS[-1])
+    if (told := table.known.get("kind")) is not None:
+        mask &= told[place]
     return mask
 
 

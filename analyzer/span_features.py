@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rooflens.analyzer.spans import WINDOW, parse, spanned
-from rooflens.analyzer.step_rows import Column, Rows
+from rooflens.analyzer.step_rows import Column, Known, Rows
 
 Value = Callable[[Rows], Column]
 
@@ -33,12 +33,13 @@ def span_feature(base: str, span: str, plain: Value, longest_tokens: int | None)
         told, counted = _counted(rows, base, span)
         if told is True:
             return counted
-        return np.where(told, counted, least(rows))
+        found: Column = np.where(told, counted, least(rows))
+        return found
 
     return value
 
 
-def _counted(rows: Rows, base: str, span: str) -> tuple[object, Column]:
+def _counted(rows: Rows, base: str, span: str) -> tuple[Known, Column]:
     if base != "decode_pairs":
         return rows.known(name := spanned(base, span)), rows.filled(name, 0.0)
     both, prompts = spanned("causal_pairs", span), spanned("prefill_pairs", span)

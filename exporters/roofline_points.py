@@ -45,8 +45,8 @@ def points(engine: EngineView) -> list[dict[str, Any]]:
 
 def _devices(engine: EngineView) -> int:
     if engine.recent_analysis is not None:
-        return engine.recent_analysis.tensor_parallel
-    return engine.info.tensor_parallel if engine.info else 1
+        return engine.recent_analysis.devices
+    return engine.info.tensor_parallel * engine.info.pipeline_parallel if engine.info else 1
 
 
 def _point(moved_bytes: float, flops: float, seconds: float) -> dict[str, Any]:

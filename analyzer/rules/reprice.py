@@ -14,9 +14,13 @@ from rooflens.analyzer.rules.pool import batch_of
 from rooflens.analyzer.sums import Column, Mask, steps_of
 from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import StepTable
+from rooflens.spans import split
 
 LARGEST_BATCH = 4096  # beyond every engine's default cap; a search for the ridge ends here
-PER_SEQUENCE = ("requests", "query_tokens", "sampled_rows", "context_tokens", "causal_pairs", "context_blocks")
+PER_SEQUENCE = (
+    "requests", "query_tokens", "sampled_rows", "context_tokens", "causal_pairs", "prefill_pairs", "context_blocks",
+    "lora_rows",
+)  # fmt: skip
 
 
 def changed(table: StepTable, columns: Mapping[str, NDArray[Any]]) -> StepTable:
@@ -29,7 +33,7 @@ def scaled(table: StepTable, factor: Column) -> StepTable:
 
     Shared prefixes are not shared out again: what more sequences read is counted whole, which keeps a price modest.
     """
-    columns = {n: table[n] * factor for n in PER_SEQUENCE if n in table.columns}
+    columns = {n: table[n] * factor for n in table.columns if split(n)[0] in PER_SEQUENCE}
     kept = {n: column for n, column in table.columns.items() if n != "kv_blocks_used"}
     return StepTable({**kept, **columns}, table.known)
 
@@ -48,14 +52,14 @@ def without_cache(roofline: Roofline, step_bytes: float) -> Roofline:
         sizes, rates = zip(*sorted(hardware.read_curve), strict=True)
         rate = float(np.interp(np.log(step_bytes), np.log(sizes), rates))
     counting_all = replace(hardware, cache_bytes=None, memory_bandwidth_bytes_per_s=rate)
-    return Roofline(roofline.arch, counting_all, roofline.precision, roofline.tensor_parallel, roofline.block_tokens)
+    return roofline.on(counting_all)
 
 
 def step_bytes(analysis: StepAnalysis, table: StepTable) -> float:
     """Bytes that one step moves on one device, on average."""
     rows = analysis.modelled
     total = sum(float(column[rows].sum()) for column in analysis.group_bytes.values())
-    return total / max(float(steps_of(table)[rows].sum()), 1.0) / analysis.tensor_parallel
+    return total / max(float(steps_of(table)[rows].sum()), 1.0) / analysis.devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,18 +95,36 @@ class Efficiency:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of many steps and no more; every column has the shape (steps,), times are seconds.
+
+    NaN where ``modelled`` is False; the names mean what they mean in StepAnalysis.
+    """
+
+    modelled: NDArray[np.bool_]
+    bound: NDArray[Any]
+    floor_s: NDArray[Any]
+    expected_s: NDArray[Any]
+    memory_s: NDArray[Any]
+    compute_s: NDArray[Any]
+    link_floor_s: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class StepAnalysis:
     """The bounds of each step beside what was observed; every column has the shape (steps,).
 
     Read a row of a bound only where ``modelled`` is True, of ``mbu`` and ``mfu`` only where ``compared`` is
     True as well; elsewhere a float is NaN and means nothing. Times are seconds. Bytes and flops are summed over
-    the tensor-parallel devices of the engine.
+    the ``devices`` of the engine, which share its layers (tensor parallel) and its depth (pipeline parallel).
 
     ``floor_s`` is the strict lower bound, and ``bound`` the Bound that sets it; ``memory_s``, ``compute_s`` and
-    ``link_floor_s`` are its three sides. ``serial_floor_s`` is the sum over dependent operators of the larger of
-    their memory and compute time, for attribution; ``link_s`` stands beside it. ``group_s`` splits
-    serial_floor_s + link_s by operator group, ``group_bytes`` and ``group_flops`` the work. ``mbu`` is
-    memory_s / observed_s, ``mfu`` the time the flops take at the datasheet's peak / observed_s, both as ratios.
+    ``link_floor_s`` are its three sides, with a pipeline those of the stage that reads most. ``expected_s`` is the
+    same with the experts that uniform routing reads and equal load on every data-parallel rank, so no bound; it is the
+    floor of a model without experts. ``serial_floor_s`` is the sum over dependent operators of the larger of their
+    memory and compute time, for attribution; ``link_s`` stands beside it. ``group_s`` splits serial_floor_s + link_s
+    by operator group, ``group_bytes`` and ``group_flops`` the work. ``mbu`` is memory_s / observed_s, ``mfu`` the time
+    the flops take at the datasheet's peak / observed_s, both as ratios.
     ``below_floor`` marks a step that was observed faster than possible: the measurement or the model is wrong,
     never a good step. Without a rate for the arithmetic (``compute_known`` False) ``compute_s`` and ``mfu`` are 0
     and mean nothing; the floor is then that of memory and link, and ``notes`` say so.
@@ -114,7 +132,7 @@ class StepAnalysis:
 
     hardware: str
     model: str
-    tensor_parallel: int
+    devices: int
     modelled: NDArray[np.bool_]
     compared: NDArray[np.bool_]
     below_floor: NDArray[np.bool_]
@@ -132,6 +150,7 @@ class StepAnalysis:
     flops: NDArray[Any]
     mbu: NDArray[Any]
     mfu: NDArray[Any]
+    expected_s: NDArray[Any]
     group_s: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     group_bytes: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     group_flops: Mapping[str, NDArray[Any]] = field(default_factory=dict)

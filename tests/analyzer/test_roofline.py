@@ -23,6 +23,7 @@ from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
 LLAMA = find_model("meta-llama-3.1-8b")
 BF16 = choose_precision(LLAMA)
 H100 = find_hardware("h100-sxm5-80")
+EIGHT = Deployment(tensor=8)
 CONFIG = {
     "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
     "intermediate_size": 14336, "vocab_size": 128256, "hidden_act": "silu", "tie_word_embeddings": False,
@@ -70,7 +71,7 @@ def test_vectorised_is_scalar(batch: int, context: int, phase: str, devices: int
         causal_pairs=[batch * (query * cached + query * (query + 1) // 2)],
         observed_s=[scalar.floor_s],
     )
-    result = analyse(steps, LLAMA, H100, precision, devices)
+    result = analyse(steps, LLAMA, H100, precision, Deployment(tensor=devices))
     for name in (
         "floor_s",
         "memory_s",
@@ -89,7 +90,7 @@ def test_vectorised_is_scalar(batch: int, context: int, phase: str, devices: int
 
 def test_the_parts_sum_to_the_whole() -> None:
     steps = decode_table([1, 64, 512], [100, 8192, 200], observed_s=[0.01, 0.02, 0.03])
-    result = analyse(steps, LLAMA, H100, BF16, 8)
+    result = analyse(steps, LLAMA, H100, BF16, EIGHT)
     assert set(result.group_s) == {"linear", "attention", "link", "embedding", "head"}
     np.testing.assert_allclose(sum(result.group_s.values()), result.serial_floor_s + result.link_s)
     np.testing.assert_allclose(sum(result.group_flops.values()), result.flops)
@@ -184,15 +185,15 @@ def test_what_the_cache_can_keep_need_not_come_from_memory() -> None:
 
 def test_a_switch_that_adds_lowers_the_link_side_of_the_floor() -> None:
     steps = decode_table([64], [10])
-    adding = analyse(steps, LLAMA, H100, BF16, 8)
-    plain = analyse(steps, LLAMA, replace(H100, link_reduces=False), BF16, 8)
+    adding = analyse(steps, LLAMA, H100, BF16, EIGHT)
+    plain = analyse(steps, LLAMA, replace(H100, link_reduces=False), BF16, EIGHT)
     assert plain.link_floor_s[0] == plain.link_s[0] == adding.link_s[0]
     assert plain.link_floor_s[0] == pytest.approx(1.75 * adding.link_floor_s[0])
 
 
 def test_several_devices_need_a_link() -> None:
     with pytest.raises(RooflensError, match="states no link"):
-        analyse(decode_table([1], [1]), LLAMA, replace(H100, link_bandwidth_bytes_per_s=None), BF16, 2)
+        analyse(decode_table([1], [1]), LLAMA, replace(H100, link_bandwidth_bytes_per_s=None), BF16, EIGHT)
 
 
 def test_a_rate_that_is_not_stated_leaves_the_floor_of_memory_and_link() -> None:
@@ -214,7 +215,7 @@ def test_a_rate_that_is_not_stated_leaves_the_floor_of_memory_and_link() -> None
 def test_notes_of_an_analysis_name_what_was_assumed() -> None:
     roomy = replace(H100, cache_bytes=20 * 10**8)
     steps = decode_table([1], [10])
-    notes = " ".join(analyse(steps, replace(LLAMA, assumptions=("a guess",)), roomy, BF16, 2).notes)
+    notes = " ".join(analyse(steps, replace(LLAMA, assumptions=("a guess",)), roomy, BF16, Deployment(tensor=2)).notes)
     for text in ("a guess", "4 GB may stay in the last-level cache", "no latency"):
         assert text in notes
     info = EngineInfo("i", "vllm", model_config=CONFIG)
@@ -226,12 +227,27 @@ def test_notes_of_an_analysis_name_what_was_assumed() -> None:
 def test_an_engine_is_analysed_as_it_states_itself() -> None:
     info = EngineInfo("i", "vllm", model_config=CONFIG, weight_dtype="bfloat16", kv_dtype="fp8", tensor_parallel=2)
     steps = decode_table([8], [1000], observed_s=[0.01])
-    expected = analyse(steps, LLAMA, H100, Precision("bf16", "fp8", "bf16", "bf16"), 2)
+    expected = analyse(steps, LLAMA, H100, Precision("bf16", "fp8", "bf16", "bf16"), Deployment(tensor=2))
     assert analyse_engine(steps, info, H100).floor_s[0] == expected.floor_s[0]
-    for change in ({"pipeline_parallel": 2}, {"context_parallel": 2}, {"expert_parallel": True}):
-        with pytest.raises(RooflensError, match="not modelled yet"):
-            analyse_engine(steps, replace(info, **change), H100)
-    with pytest.raises(RooflensError, match="--model"):
+    plain = expected.floor_s[0]
+    spread: dict[str, tuple[Any, Deployment]] = {
+        "pipeline_parallel": (2, Deployment(tensor=2, pipeline=2)),
+        "context_parallel": (2, Deployment(tensor=2, context=2)),
+        "data_parallel": (4, Deployment(tensor=2, data=4)),
+        "expert_parallel": (True, Deployment(tensor=2, expert=True)),
+    }
+    for name, (value, deployment) in spread.items():
+        found = analyse_engine(steps, replace(info, **{name: value}), H100)
+        assert (
+            found.floor_s[0]
+            == analyse(steps, LLAMA, H100, Precision("bf16", "fp8", "bf16", "bf16"), deployment).floor_s[0]
+        )
+        # A dense model is the same on every rank, and its KV heads are enough for two; half of its depth is not.
+        assert (found.floor_s[0] < 0.6 * plain) == (name == "pipeline_parallel")
+        assert found.devices == (4 if name == "pipeline_parallel" else 2)
+    with pytest.raises(RooflensError, match="more stages than"):
+        analyse_engine(steps, replace(info, pipeline_parallel=33), H100)
+    with pytest.raises(RooflensError, match="did not state"):
         analyse_engine(steps, replace(info, model_config=None), H100)
 
 
@@ -241,6 +257,6 @@ def test_a_million_steps_are_a_matrix_product() -> None:
         rng.integers(1, 256, 1_000_000), rng.integers(1, 8192, 1_000_000), observed_s=rng.random(1_000_000)
     )
     start = time.perf_counter()
-    result = analyse(steps, LLAMA, H100, BF16, 8)
+    result = analyse(steps, LLAMA, H100, BF16, EIGHT)
     assert time.perf_counter() - start < 20  # about half a second on a quiet core; a Python loop takes minutes
     assert result.modelled.all()

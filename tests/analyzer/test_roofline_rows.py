@@ -13,6 +13,7 @@ from made_windows import CONFIG, H100, INFO, ROOFLINE, info_with, merged, steps
 from rooflens.analyzer.arch import find_model
 from rooflens.analyzer.precision import choose_precision
 from rooflens.analyzer.roofline import Roofline, analyse, analyse_engine
+from rooflens.arch_records import Deployment
 from rooflens.records import RooflensError, StepTable
 
 COLUMNS = ("floor_s", "memory_s", "compute_s", "serial_floor_s", "link_s", "weight_bytes", "kv_read_bytes",
@@ -57,19 +58,19 @@ def test_contexts_beside_an_empty_pool_are_read_whole() -> None:
 def test_compiled_once_is_the_same_as_every_time() -> None:
     arch = find_model("meta-llama-3.1-8b")
     precision = choose_precision(arch, "fp8", "fp8")
-    roofline = Roofline(arch, H100, precision, 2, 16)
+    roofline = Roofline(arch, H100, precision, Deployment(tensor=2), 16)
     for table in (steps(5), steps(50, decode=np.arange(50), prefill=100)):
-        once, again = roofline.analyse(table), analyse(table, arch, H100, precision, 2, 16)
+        once, again = roofline.analyse(table), analyse(table, arch, H100, precision, Deployment(tensor=2), 16)
         for name in COLUMNS:
             np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
         assert once.notes == again.notes
-    assert (roofline.arch, roofline.hardware, roofline.tensor_parallel) == (arch, H100, 2)
+    assert (roofline.arch, roofline.hardware, roofline.deployment) == (arch, H100, Deployment(tensor=2))
 
 
 def test_an_engine_that_cannot_be_modelled_is_refused_when_it_is_compiled() -> None:
     table = steps(3)
     assert analyse_engine(table, INFO, H100).floor_s[0] == ROOFLINE.analyse(table).floor_s[0]
-    for change in ({"model_config": None}, {"pipeline_parallel": 2}, {"model_config": CONFIG | {"hidden_size": 0}}):
+    for change in ({"model_config": None}, {"pipeline_parallel": 33}, {"model_config": CONFIG | {"hidden_size": 0}}):
         with pytest.raises(RooflensError):
             Roofline.of(replace(INFO, **change), H100)
 

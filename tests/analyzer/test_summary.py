@@ -33,10 +33,10 @@ def analysis(observed_s: Any, floor_s: Any) -> StepAnalysis:
     count = len(observed)
     every, nothing = np.ones(count, dtype=bool), np.zeros(count)
     return StepAnalysis(
-        hardware="h", model="m", tensor_parallel=1, modelled=every, compared=every, below_floor=observed < floor,
+        hardware="h", model="m", devices=1, modelled=every, compared=every, below_floor=observed < floor,
         bound=np.zeros(count, int), floor_s=floor, memory_s=floor, compute_s=nothing, link_floor_s=nothing,
-        serial_floor_s=floor, link_s=nothing, observed_s=observed, weight_bytes=nothing, kv_read_bytes=nothing,
-        kv_write_bytes=nothing, flops=nothing, mbu=floor / observed, mfu=nothing,
+        expected_s=floor, serial_floor_s=floor, link_s=nothing, observed_s=observed, weight_bytes=nothing,
+        kv_read_bytes=nothing, kv_write_bytes=nothing, flops=nothing, mbu=floor / observed, mfu=nothing,
     )  # fmt: skip
 
 

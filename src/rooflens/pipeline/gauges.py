@@ -37,7 +37,7 @@ def gauges(view: EngineView, now_unix_s: float) -> Iterator[Sample]:
         return
     yield from _findings(view, key)
     if hardware is not None:
-        devices = info.tensor_parallel if info else 1
+        devices = info.tensor_parallel * info.pipeline_parallel if info else 1
         bandwidth = hardware.memory_bandwidth_bytes_per_s * devices
         yield Sample(metrics.BANDWIDTH, (*key, hardware.origin), bandwidth)
         for number_format, rate in hardware.peak_flops_per_s.items():
