@@ -56,7 +56,7 @@ def _least_share(rows: Rows, window: int, longest_tokens: int | None, of_pairs: 
     """
     named = window / longest_tokens if longest_tokens else 0.0
     known = rows.known("max_context_tokens")
-    if not window or known is np.False_:
+    if not window or known is False:
         return min(1.0, named)
     longest = rows.filled("max_context_tokens", 0.0) + (rows["query_tokens"] if of_pairs else 0.0)
     return np.where(known, np.minimum(1.0, window / np.maximum(longest, 1.0)), min(1.0, named))

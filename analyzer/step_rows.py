@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from rooflens.records import StepTable
 
 Column = NDArray[np.float64]
-Known = NDArray[np.bool_] | Literal[True] | np.bool_  # a mask of shape (rows,), or the same for all
+Known = NDArray[np.bool_] | np.bool_ | bool  # a mask of shape (rows,), or the same for all
 
 
 class Rows:
@@ -31,9 +30,9 @@ class Rows:
         return self._columns[name]
 
     def known(self, name: str) -> Known:
-        """Where the column is known; np.True_ or np.False_ where that is everywhere or nowhere."""
+        """Where the column is known; True or False where that is everywhere or nowhere."""
         if name not in self.table.columns:
-            return np.False_
+            return False
         mask = self.table.known.get(name)
         if mask is None:
             return True
