@@ -82,7 +82,7 @@ def test_config_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     file = tmp_path / "config.json"
     file.write_text('{"hidden_size": 64, "num_experts": 8}')
     message = fault(capsys, "predict", "--model", str(file), "--hardware", "l40s")
-    assert "num_experts says a mixture of experts, which is not modelled yet" in message
+    assert "config.json: config field num_hidden_layers is missing" in message
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_config_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         (("predict", "--hardware", "l40s", "--model", "qwen3-8b", "--kv", "fp7"), "unknown KV format 'fp7'"),
         (("predict", "--hardware", "l40s", "--model", "qwen3-8b", "--weights", "fp32", "--kv", "x"), "unknown KV"),
         (("predict",), "--hardware"),
-        ((*LLAMA_70B, "--batch", "many"), "invalid int value: 'many'"),
+        ((*LLAMA_70B, "--batch", "many"), "argument --batch: 'many' is no count: write 128, 8k (8,192)"),
         ((*LLAMA_70B, "--batch", "0"), "--batch must be from 1"),
         ((*LLAMA_70B, "--devices", "6", "--tp", "4"), "not a multiple of --tp 4"),
         ((*LLAMA_70B, "--memory", "nan"), "--memory"),

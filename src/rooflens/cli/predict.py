@@ -3,11 +3,15 @@
 The floor may be too low and never too high: bytes that the last-level cache may keep from step to step are not
 counted, which matters for small models (docs/decisions/0006-the-floor-is-strict.md says why).
 Where the hardware states no rate for a format, compute is not known and the floor is that of memory and link.
+docs/predict.md explains every figure with examples.
 
 examples:
   rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --devices 8
-  rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --devices 8 --batch 64 --context 8192
+  rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --devices 8 --batch 1..512 --context 8k
   rooflens predict --model ./config.json --hardware "NVIDIA H200" --weights fp8 --kv fp8 --phase prefill --json
+  rooflens predict --model deepseek-v3 --hardware h200-sxm-141 --devices 8 --ep --batch 64
+  rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --tp 8 --set weights=fp8 --set batch=128,kv=fp8
+  rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --tp 8 --context 8k --plot -
   rooflens predict --hardware rubin-vr200 --weights nvfp4      (no model: the ridge of the hardware)
   rooflens predict --model qwen2.5-0.5b --hardware this-cpu    (measures this machine for ten seconds first)
 """
@@ -15,192 +19,125 @@ examples:
 from __future__ import annotations
 
 import argparse
-import re
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from rooflens.analyzer.arch import find_model
-from rooflens.analyzer.hardware import find_hardware
-from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS, choose_precision, weight_format
-from rooflens.analyzer.predict import (
-    PHASES,
-    Plan,
-    Prediction,
-    predict,
-    ridge_announced_flop_per_byte,
-    ridge_flop_per_byte,
-)
-from rooflens.arch_records import Deployment
+from rooflens.analyzer.precision import WEIGHT_FORMATS, weight_format
+from rooflens.analyzer.predict import ridge_flop_per_byte
 from rooflens.cli.output import json_text
-from rooflens.cli.predict_text import Answer, Row, hardware_rows, misfit, notes, rows, sentence
+from rooflens.cli.plot_file import check_picture, draw
+from rooflens.cli.plot_text import plot_lines
+from rooflens.cli.predict_answer import Answer, Sources
+from rooflens.cli.predict_json import answer_json, hardware_json, what_if_json
+from rooflens.cli.predict_notes import misfit
+from rooflens.cli.predict_options import Sweep, add_arguments, sweep_of
+from rooflens.cli.predict_panels import Group, batches_to_draw, groups_of, roofline_panel, throughput_panel
+from rooflens.cli.predict_set import compared, comparison
+from rooflens.cli.predict_sweep import answers, heading, table
+from rooflens.cli.predict_text import Row, hardware_rows, rows, sentence
+from rooflens.cli.what_if import WhatIf, what_ifs
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
 
-THIS_CPU = "this-cpu"
-# Options whose default, None here so that a given one can be told, is the one of Plan.
-PLAN_OPTIONS: Mapping[str, str] = {
-    "batch": "batch",
-    "context": "context_tokens",
-    "phase": "phase",
-    "memory": "memory_bytes",
-    "utilization": "utilization_ratio",
-}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `rooflens predict`."""
-    add = parser.add_argument
-    add(
-        "--model",
-        metavar="NAME|config.json",
-        help="a known model, or the config.json of another; without it only the hardware's ridge is shown",
-    )
-    add(
-        "--hardware",
-        metavar="ID",
-        required=True,
-        help="a known device, the name NVML gives it, a TOML file of yours, or this-cpu",
-    )
-    add("--devices", type=int, metavar="N", help="devices in all (default: --tp)")
-    add(
-        "--tp",
-        type=int,
-        metavar="N",
-        help="devices that share one copy of the model (default: --devices); further devices are further copies, "
-        "which share the batch",
-    )
-    add("--batch", type=int, metavar="N", help="sequences in flight over all devices (default: 1)")
-    add(
-        "--context",
-        type=int,
-        metavar="TOKENS",
-        help="tokens of each sequence, in the KV cache (decode) or in its prompt (prefill) (default: 1024)",
-    )
-    add(
-        "--phase",
-        choices=PHASES,
-        help="decode computes one token a sequence, prefill its whole prompt (default: decode)",
-    )
-    add("--weights", metavar="FORMAT", help=f"{', '.join(WEIGHT_FORMATS)} (default: what the model's files say)")
-    add("--kv", metavar="FORMAT", help=f"{', '.join(KV_FORMATS)} (default: that of the activations)")
-    add(
-        "--memory",
-        type=memory_size,
-        metavar="SIZE",
-        help="memory of all devices together, such as 640GB, 80GiB or 640e9 bytes (default: the hardware's)",
-    )
-    add(
-        "--utilization",
-        type=float,
-        metavar="RATIO",
-        help="part of the memory that the engine may use, above 0, at most 1 (default: 0.9)",
-    )
-    add("--json", action="store_true", help="one JSON object in SI units, null for what is not known")
+__all__ = ["add_arguments", "run"]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the prediction, as a table or as JSON."""
-    _refuse_no_devices(args)
+    """Print the prediction of one point, of a sweep or of what-ifs, as tables or as JSON, and draw the plot."""
     weights = weight_format(args.weights) if args.weights else None
+    sources, sweep, changes = Sources(), sweep_of(args), what_ifs(args.set)
     if args.model is None:
-        hardware = _hardware(args)
-        shown = weights or _stated_format(hardware)
-        remarks = _ignored(args)
-        if shown != (weights or "bf16"):
-            remarks.append(f"{hardware.id} states no rate for bf16: the ridge is that of {shown} (choose by --weights)")
-        data = _hardware_json(hardware, shown)
-        data["notes"] = remarks + data["notes"]
-        _print(args, data, [*hardware_rows(hardware, shown), *(("note", text, "") for text in remarks)])
-        return 0
-    arch = find_model(args.model, read_quantization=args.weights is None)
-    precision = choose_precision(arch, args.weights, args.kv)
-    plan = _plan(args)
-    hardware = _hardware(args)
-    given = tuple(name for name in ("weights", "kv") if getattr(args, name))
-    answer = Answer(arch, hardware, precision, plan, predict(arch, hardware, precision, plan), given)
-    data = _hardware_json(hardware, precision.weights) | asdict(answer.result)
-    data |= {"model": arch.name, "devices": plan.devices, "tensor_parallel": plan.deployment.tensor}
-    data |= {"weights": precision.weights, "kv": precision.kv, "phase": plan.phase, "batch": plan.batch}
-    data |= {"context_tokens": plan.context_tokens, "notes": notes(answer) + list(hardware.flags)}
-    problem = misfit(answer)
-    _print(args, data, rows(answer), f"DOES NOT FIT: {problem}" if problem else "", sentence(answer))
+        return _hardware_alone(args, sweep, sources, weights)
+    if sweep.axes and changes:
+        raise RooflensError("--set changes one point: leave the sweep out, or sweep without --set")
+    if args.plot and args.plot != "-":
+        check_picture(args.plot)
+    if args.plot == "-" and args.json:
+        raise RooflensError("--plot - and --json both write to standard output: name a file for the plot")
+    found = answers(sweep.points, sources, sweep.axes)
+    others = compared(sweep.points[0], changes, sources)
+    plot = _plot(args.plot, sweep, found, changes, others, sources) if args.plot else []
+    if args.json:
+        print(json_text(_json(sweep, found, changes, others)))
+    else:
+        print("\n".join([*_text(sweep, found, changes, others), *plot]))
     return 0
 
 
-def _refuse_no_devices(args: argparse.Namespace) -> None:
-    """Each of the two defaults to the other, so that only here it is known which one the user gave."""
-    for name in ("tp", "devices"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise RooflensError(f"--{name} must be at least 1, not {value}")
+def _json(sweep: Sweep, found: Sequence[Answer], changes: Sequence[WhatIf], others: Sequence[Answer]) -> Any:
+    if sweep.axes:
+        return [answer_json(one, alone=False) for one in found]
+    data = answer_json(found[0])
+    return data | {"what_ifs": what_if_json(found[0], others, changes)} if changes else data
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    devices = args.devices if args.devices is not None else args.tp if args.tp is not None else 1
-    given = {key: getattr(args, name) for name, key in PLAN_OPTIONS.items() if getattr(args, name) is not None}
-    return Plan(devices, Deployment(tensor=args.tp if args.tp is not None else devices), **given)
+def _text(sweep: Sweep, found: Sequence[Answer], changes: Sequence[WhatIf], others: Sequence[Answer]) -> list[str]:
+    if sweep.axes:
+        return [heading(found, sweep.axes), "", *table(sweep, found)]
+    one = found[0]
+    problem = misfit(one)
+    lines = [f"DOES NOT FIT: {problem}", ""] if problem else []
+    if changes:
+        return [*lines, heading(found, ()), "", *comparison(one, others, changes)]
+    return [*lines, *_laid_out(rows(one)), "", sentence(one)]
 
 
-def _ignored(args: argparse.Namespace) -> list[str]:
-    """A note that names the options that mean nothing without a model."""
-    given = [f"--{name}" for name in ("devices", "tp", "kv", *PLAN_OPTIONS) if getattr(args, name) is not None]
-    return [f"{', '.join(given)} ignored: without --model only the hardware is shown"] if given else []
+def _laid_out(shown: Sequence[Row]) -> list[str]:
+    """The rows in columns; a note is as long as it is."""
+    plain = [row for row in shown if row[0] != "note"]
+    widths = [max(len(row[column]) for row in plain) for column in (0, 1)]
+    return [f"{label:<{widths[0]}}  {value:>{widths[1]}}  {remark}".rstrip() for label, value, remark in shown]
+
+
+def _plot(
+    name: str,
+    sweep: Sweep,
+    found: Sequence[Answer],
+    changes: Sequence[WhatIf],
+    others: Sequence[Answer],
+    sources: Sources,
+) -> list[str]:
+    """Draw into the file ``name``, or the lines for the terminal; what was written, in words."""
+    axis = "batch" if "batch" in sweep.axes or not sweep.axes else sweep.axes[0]
+    asked: list[Group] = groups_of(found, sweep, axis)
+    asked = [*asked, *((one.text, [other]) for one, other in zip(changes, others, strict=True))]
+    if changes:
+        asked[0] = ("now", asked[0][1])
+    along = asked
+    if not sweep.axes:
+        along = [
+            (label, answers([replace(m.asked, batch=b) for b in batches_to_draw(m.asked, sources)], sources))
+            for label, (m,) in asked
+        ]
+    panels = (roofline_panel(asked), throughput_panel(along, axis, sources))
+    if name == "-":
+        columns = shutil.get_terminal_size().columns
+        return [line for panel in panels for line in ("", *plot_lines(panel, columns))]
+    draw(panels, heading(found, sweep.axes), name)
+    return ["", f"plotted in {name}"]
+
+
+def _hardware_alone(args: argparse.Namespace, sweep: Sweep, sources: Sources, weights: str | None) -> int:
+    """What the device is by itself, with a note on every option that means nothing without a model."""
+    hardware = sources.hardware(args.hardware)
+    shown = weights or _stated_format(hardware)
+    remarks = []
+    given = [name for name in sweep.points[0].given() if name not in ("--hardware", "--weights")]
+    given += [f"--{name}" for name in ("set", "plot") if getattr(args, name)]
+    if given:
+        remarks.append(f"{', '.join(given)} ignored: without --model only the hardware is shown")
+    if shown != (weights or "bf16"):
+        remarks.append(f"{hardware.id} states no rate for bf16: the ridge is that of {shown} (choose by --weights)")
+    if args.json:
+        data = hardware_json(hardware, shown)
+        print(json_text(data | {"notes": remarks + data["notes"]}))
+    else:
+        print("\n".join(_laid_out([*hardware_rows(hardware, shown), *(("note", text, "") for text in remarks)])))
+    return 0
 
 
 def _stated_format(hardware: HardwareSpec) -> str:
     """bf16, or where the device states no rate for it the first weight format that it does."""
     return next((f for f in ("bf16", *WEIGHT_FORMATS) if ridge_flop_per_byte(hardware, f) is not None), "bf16")
-
-
-def memory_size(text: str) -> float:
-    """Bytes in ``text``: a number, with a decimal (80GB) or binary (80GiB) unit or none (640e9)."""
-    found = re.fullmatch(r"\s*([^a-z]*(?:e[+-]?\d+)?|nan|inf)\s*(?:([kmgtp]?)(i?)b?)?\s*", text.lower())
-    try:
-        value = float(found[1].replace(",", "") if found else "")
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no memory size: write 80GB, 80GiB or 80e9") from None
-    step = 1024 if found and found[3] else 1000
-    return value * float(step ** (" kmgtp".index(found[2]) if found and found[2] else 0))
-
-
-def _hardware(args: argparse.Namespace) -> HardwareSpec:
-    if args.hardware.strip().lower() != THIS_CPU:
-        return find_hardware(args.hardware)
-    from rooflens.collector.cpu_roof import measure_cpu  # needs numpy, which the base install does not have
-
-    show = sys.stderr.isatty()
-    return measure_cpu(progress=(lambda text: print(text, file=sys.stderr)) if show else None)
-
-
-def _hardware_json(hardware: HardwareSpec, weights: str) -> dict[str, Any]:
-    """Every key of the full answer, null for those that need a model, and what the hardware alone says."""
-    empty: dict[str, Any] = {f.name: None for f in fields(Prediction)}
-    return empty | {
-        "hardware": hardware.id,
-        "weights": weights,
-        "ridge_flop_per_byte": ridge_flop_per_byte(hardware, weights),
-        "ridge_announced_flop_per_byte": ridge_announced_flop_per_byte(hardware, weights),
-        "memory_bandwidth_bytes_per_s": hardware.memory_bandwidth_bytes_per_s,
-        "peak_flops_per_s": dict(hardware.peak_flops_per_s),
-        "ceiling_flops_per_s": dict(hardware.ceiling_flops_per_s),
-        "announced_flops_per_s": dict(hardware.announced_flops_per_s),
-        "read_curve": [list(point) for point in hardware.read_curve],
-        "source": hardware.source,
-        "notes": list(hardware.flags),
-    }
-
-
-def _print(args: argparse.Namespace, data: dict[str, Any], rows: list[Row], first: str = "", last: str = "") -> None:
-    if args.json:
-        print(json_text(data))
-        return
-    table = [row for row in rows if row[0] != "note"]
-    widths = [max(len(row[column]) for row in table) for column in (0, 1)]
-    if first:
-        print(f"{first}\n")
-    for label, value, remark in rows:
-        print(f"{label:<{widths[0]}}  {value:>{widths[1]}}  {remark}".rstrip())
-    if last:
-        print(f"\n{last}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+NOT_KNOWN = "not known"
+
 
 def seconds_text(value: float | None) -> str:
     """A duration with three digits and the unit that fits; a dash where it is not known."""
@@ -27,6 +29,49 @@ def age_text(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def duration_text(value: float | None) -> str:
+    """A duration as seconds_text writes it, or that it is not known."""
+    return NOT_KNOWN if value is None else seconds_text(value)
+
+
+def si_text(value: float, unit: str) -> str:
+    """A value with three digits and the decimal prefix that fits."""
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if value >= 10**power:
+            return f"{value / 10**power:.3g} {prefix}{unit}" if value < 10 ** (power + 3) else f"{value:.3g} {unit}"
+    return f"{value:.3g} {unit}"
+
+
+def parameters_text(value: float) -> str:
+    """A number of parameters with three digits, as models are called: 70.6B."""
+    for power, suffix in ((12, "T"), (9, "B"), (6, "M"), (3, "k")):
+        if value >= 10**power:
+            return f"{value / 10**power:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def gib_text(value: float) -> str:
+    """Bytes in the binary unit in which the sizes of caches are published."""
+    return f"{value / 2**30:.3g} GiB" if value < 999.5 * 2**30 else f"{value / 2**30:,.0f} GiB"
+
+
+def percent_text(ratio: float | None) -> str:
+    """A ratio in percent, below ten with a second decimal; or that it is not known."""
+    if ratio is None:
+        return NOT_KNOWN
+    return f"{ratio:.1%}" if ratio >= 0.1 or ratio == 0 else f"{ratio:.2%}"
+
+
+def times_text(value: float) -> str:
+    """How many times as much: x 2.87."""
+    return f"x {factor_text(value)}"
+
+
+def tokens_text(value: float | None) -> str:
+    """A number of tokens, whole where it is large; or that it is not known."""
+    return NOT_KNOWN if value is None else f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from rooflens.analyzer.precision import KV_FORMATS, SPELLINGS, WEIGHT_FORMATS
+from rooflens.analyzer.drafting import METHODS as DRAFT_METHODS
+from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS, normalise
 from rooflens.analyzer.suggest import did_you_mean
 from rooflens.cli.amounts import Refused, count, link_rate, memory_size, ratio, ratios
 from rooflens.records import RooflensError
@@ -28,7 +29,7 @@ class WhatIf:
 
 
 def one_of(*names: str) -> Parse:
-    """A parser of one of ``names``; None is written 'none' where it is among them."""
+    """A parser of one of ``names``."""
 
     def parse(text: str) -> str:
         wanted = text.strip().casefold()
@@ -46,8 +47,7 @@ def one_format(known: Iterable[str]) -> Parse:
     exact = one_of(*names)
 
     def parse(text: str) -> object:
-        wanted = text.strip().casefold()
-        return exact(SPELLINGS.get(wanted, wanted))
+        return exact(normalise(text))
 
     return parse
 
@@ -80,7 +80,7 @@ def words(text: str) -> str:
     return text.strip()
 
 
-METHODS = ("none", "ngram", "model", "eagle3", "mtp")
+METHODS = ("none", *DRAFT_METHODS)
 PHASE_NAMES = ("decode", "prefill", "verify")
 
 KEYS: Mapping[str, Parse] = {

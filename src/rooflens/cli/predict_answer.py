@@ -1,0 +1,122 @@
+"""From what was asked to its prediction: model, device and formats are found, a plan is made, its step is bounded."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from rooflens.analyzer.arch import find_model
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.precision import Precision, choose_precision
+from rooflens.analyzer.predict import Plan, Prediction, predict
+from rooflens.arch_records import Deployment, ModelArch
+from rooflens.cli.named import is_this_cpu
+from rooflens.cli.predict_options import Asked, spread
+from rooflens.cli.predict_speculation import Speculation, speculates, speculation
+from rooflens.model_records import HardwareSpec
+from rooflens.records import RooflensError
+
+# Options that are fields of Plan by another name; what was not given keeps the default of Plan.
+PLAN_FIELDS = {
+    "batch": "batch",
+    "context": "context_tokens",
+    "memory": "memory_bytes",
+    "utilization": "utilization_ratio",
+    "shared_prefix": "shared_prefix_tokens",
+    "block": "block_tokens",
+    "graph_sizes": "graph_sizes",
+    "encoder_tokens": "encoder_tokens",
+}
+PREFILL_ONLY = ("chunk", "cached")
+DEFAULT_DRAFTS = 4  # of a verify step whose depth was not given
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A prediction with what it was made of."""
+
+    asked: Asked
+    arch: ModelArch
+    hardware: HardwareSpec
+    precision: Precision
+    plan: Plan
+    result: Prediction
+    speculation: Speculation | None = None
+
+    @property
+    def phase(self) -> str:
+        """The phase in the user's words: a verify step is a decode step to the plan."""
+        return self.asked.phase or "decode"
+
+
+@dataclass(slots=True)
+class Sources:
+    """Models and devices found so far: a sweep reads each file, and measures this machine, once."""
+
+    _models: dict[tuple[str, bool], ModelArch] = field(default_factory=dict)
+    _devices: dict[str, HardwareSpec] = field(default_factory=dict)
+
+    def model(self, name: str, read_quantization: bool) -> ModelArch:
+        """The model called ``name``."""
+        key = (name, read_quantization)
+        if key not in self._models:
+            self._models[key] = find_model(name, read_quantization=read_quantization)
+        return self._models[key]
+
+    def hardware(self, name: str) -> HardwareSpec:
+        """The device called ``name``; this-cpu is measured."""
+        if name not in self._devices:
+            self._devices[name] = measured_cpu() if is_this_cpu(name) else find_hardware(name)
+        return self._devices[name]
+
+
+def measured_cpu() -> HardwareSpec:
+    """This machine, measured for some seconds; the terminal hears how it goes."""
+    from rooflens.collector.cpu_roof import measure_cpu  # needs numpy, which the base install does not have
+
+    show = sys.stderr.isatty()
+    return measure_cpu(progress=(lambda text: print(text, file=sys.stderr)) if show else None)
+
+
+def answer(asked: Asked, sources: Sources) -> Answer:
+    """The prediction of one point; RooflensError in one line for one that makes no sense."""
+    if asked.model is None:
+        raise RooflensError("no --model was given: without one only a device's ridge can be shown")
+    arch = sources.model(asked.model, read_quantization=asked.weights is None)
+    precision = choose_precision(arch, asked.weights, asked.kv)
+    plan = plan_of(asked)
+    hardware = sources.hardware(asked.hardware)
+    result = predict(arch, hardware, precision, plan)
+    found = None
+    if speculates(asked):
+        drafting = None if asked.draft_model is None else sources.model(asked.draft_model, read_quantization=True)
+        found = speculation(asked, arch, hardware, precision, plan, drafting)
+    return Answer(asked, arch, hardware, precision, plan, result, found)
+
+
+def plan_of(asked: Asked) -> Plan:
+    """The plan of one point."""
+    devices, tensor = spread(asked)
+    placed = Deployment(tensor, asked.pp or 1, asked.dp or 1, asked.cp or 1, asked.ep)
+    given: dict[str, Any] = {key: getattr(asked, name) for name, key in PLAN_FIELDS.items()}
+    if asked.phase == "prefill":
+        given |= {"phase": "prefill", "cached_tokens": asked.cached, "query_tokens": _chunk(asked)}
+    else:
+        wrong = [f"--{name}" for name in PREFILL_ONLY if getattr(asked, name) is not None]
+        if wrong:
+            raise RooflensError(f"{' and '.join(wrong)} belongs to a prompt: add --phase prefill")
+    if asked.phase == "verify":
+        drafts = asked.spec_tokens if isinstance(asked.spec_tokens, int) else DEFAULT_DRAFTS
+        given["query_tokens"] = drafts + 1
+    if asked.lora is not None:
+        given |= {"lora_rank": asked.lora[0], "lora_adapters": asked.lora[1]}
+    return Plan(devices, placed, **{key: value for key, value in given.items() if value is not None})
+
+
+def _chunk(asked: Asked) -> int | None:
+    """Tokens computed of each prompt: the chunk, or what is left of the prompt after what is cached."""
+    if asked.chunk is None:
+        return None
+    left = (asked.context if asked.context is not None else Plan().context_tokens) - (asked.cached or 0)
+    return min(asked.chunk, left) if left > 0 else asked.chunk

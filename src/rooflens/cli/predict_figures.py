@@ -1,0 +1,110 @@
+"""The figures of an answer that its table, its JSON, a sweep and a what-if all show: each in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rooflens.cli.predict_answer import Answer
+from rooflens.cli.units import NOT_KNOWN, duration_text, percent_text, si_text, tokens_text
+
+EXPECTED_WORDS = "the floor with the distinct experts that uniform routing would read; not a bound"
+EXPECTED_APART = 1.001  # expected beyond the floor by this factor is worth a line
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a user feels of one step: ``seconds`` of it, tokens a second of all sequences, seconds a token of one."""
+
+    seconds: float | None
+    tokens_per_s: float | None
+    token_s: float | None
+
+
+def at_floor(answer: Answer) -> Rates:
+    """The rates of a step at the floor: at most and at least."""
+    return rates(answer, answer.result.floor_s or None)
+
+
+def at_reachable(answer: Answer) -> Rates:
+    """The rates of a step that a well-tuned engine gets, None where that is not known."""
+    return rates(answer, answer.result.reachable_s)
+
+
+def rates(answer: Answer, seconds: float | None) -> Rates:
+    """The rates of a step of ``seconds``."""
+    if not seconds:
+        return Rates(None, None, None)
+    tokens = answer.plan.batch * answer.plan.computed_tokens
+    each = seconds if answer.plan.prefill else seconds / answer.plan.computed_tokens
+    return Rates(seconds, tokens / seconds, each)
+
+
+def likely(answer: Answer) -> Rates:
+    """The rates at the reachable step, or at the floor where reachable is not known."""
+    found = at_reachable(answer)
+    return found if found.seconds is not None else at_floor(answer)
+
+
+def has_expected(answer: Answer) -> bool:
+    """Whether uniform routing reads more than the strict floor counts: in a mixture of experts."""
+    return answer.result.expected_s > EXPECTED_APART * answer.result.floor_s
+
+
+def token_word(answer: Answer) -> str:
+    """What the time of one token, of one prompt, or of one chunk of it is called."""
+    if not answer.plan.prefill:
+        return "TPOT"
+    return "TTFT" if answer.plan.sampled_rows else "chunk"
+
+
+def _speculating(answer: Answer) -> float | None:
+    return None if answer.speculation is None else answer.speculation.at.tokens_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of a comparison: its value as a number (for the change) and as text."""
+
+    name: str
+    value: Callable[[Answer], float | None]
+    text: Callable[[Answer], str]
+    shown: Callable[[Answer], bool] = lambda answer: True
+
+
+COMPARED: Sequence[Figure] = (
+    Figure("floor", lambda a: a.result.floor_s or None, lambda a: duration_text(a.result.floor_s or None)),
+    Figure("expected", lambda a: a.result.expected_s, lambda a: duration_text(a.result.expected_s), has_expected),
+    Figure(
+        "reachable", lambda a: a.result.reachable_s, lambda a: duration_text(a.result.reachable_s),
+        lambda a: a.result.reachable_s is not None,
+    ),
+    Figure("tokens/s at most", lambda a: at_floor(a).tokens_per_s, lambda a: tokens_text(at_floor(a).tokens_per_s)),
+    Figure(
+        "tokens/s reachable", lambda a: at_reachable(a).tokens_per_s,
+        lambda a: tokens_text(at_reachable(a).tokens_per_s), lambda a: a.result.reachable_s is not None,
+    ),
+    Figure(
+        "tokens/s speculating", _speculating,
+        lambda a: tokens_text(_speculating(a)), lambda a: a.speculation is not None,
+    ),
+    Figure("bound", lambda a: None, lambda a: bound_text(a)),
+    Figure("MFU", lambda a: a.result.mfu, lambda a: percent_text(a.result.mfu)),
+    Figure("MBU", lambda a: a.result.mbu, lambda a: percent_text(a.result.mbu)),
+    Figure("flops", lambda a: a.result.flops, lambda a: si_text(a.result.flops, "FLOP")),
+    Figure("weights", lambda a: a.result.weight_bytes, lambda a: si_text(a.result.weight_bytes, "B")),
+    Figure("KV a sequence", lambda a: a.result.sequence_bytes, lambda a: si_text(a.result.sequence_bytes, "B")),
+    Figure("largest batch", lambda a: a.result.max_batch, lambda a: f"{a.result.max_batch:,}"),
+    Figure("longest context", lambda a: a.result.max_context_tokens, lambda a: f"{a.result.max_context_tokens:,}"),
+    Figure("fits", lambda a: None, lambda a: fits_text(a)),
+)  # fmt: skip
+
+
+def bound_text(answer: Answer) -> str:
+    """The side that sets the floor, where it is known to bind."""
+    return str(answer.result.bound) if answer.result.bound_known else NOT_KNOWN
+
+
+def fits_text(answer: Answer) -> str:
+    """yes, or NO, which must be seen."""
+    return "yes" if answer.result.fits else "NO"

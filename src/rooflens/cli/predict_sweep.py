@@ -1,0 +1,134 @@
+"""Many points of one command: computed one after the other, shown as a table with a row for each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from rooflens.cli.predict_answer import Answer, Sources, answer
+from rooflens.cli.predict_figures import (
+    EXPECTED_WORDS,
+    bound_text,
+    fits_text,
+    has_expected,
+    likely,
+    token_word,
+)
+from rooflens.cli.predict_notes import misfit, notes
+from rooflens.cli.predict_options import SWEPT, Asked, Sweep
+from rooflens.cli.predict_speculation import HEAD, acceptance_words, sweep_cells
+from rooflens.cli.predict_text import reachable_words
+from rooflens.cli.units import NOT_KNOWN, aligned, duration_text, percent_text, tokens_text
+from rooflens.records import RooflensError
+
+PROGRESS_AFTER_S = 1.0
+PROGRESS_EVERY_S = 0.2
+
+
+def answers(points: Sequence[Asked], sources: Sources, axes: Sequence[str] = ()) -> list[Answer]:
+    """The prediction of every point; a fault names the point. A terminal sees how far it is."""
+    found: list[Answer] = []
+    with Progress(len(points)) as tick:
+        for point in points:
+            try:
+                found.append(answer(point, sources))
+            except RooflensError as error:
+                where = ", ".join(f"--{SWEPT[name]} {getattr(point, name)}" for name in axes)
+                raise RooflensError(f"{error} (at {where})" if where else str(error)) from error
+            tick(len(found))
+    return found
+
+
+class Progress:
+    """A line on a terminal's standard error while a sweep takes long, gone when it ends."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._next_s = time.monotonic() + PROGRESS_AFTER_S
+        self._drawn = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __call__(self, done: int) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_s or not sys.stderr.isatty():
+            return
+        self._next_s, self._drawn = now_s + PROGRESS_EVERY_S, True
+        full = 30 * done // self._total
+        print(f"\r[{'#' * full}{'.' * (30 - full)}] {done:,} of {self._total:,} points", end="", file=sys.stderr)
+
+    def __exit__(self, *fault: object) -> None:
+        if self._drawn:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def table(sweep: Sweep, found: Sequence[Answer]) -> list[str]:
+    """The lines of the table: a heading, a row for each point, and what the columns are."""
+    some_expected = any(map(has_expected, found))
+    speculates = any(a.speculation is not None for a in found)
+    some_reachable = any(a.result.reachable_s is not None for a in found)
+    head = [SWEPT[name] for name in sweep.axes] + ["floor"]
+    head += ["expected"] * some_expected + ["reachable"] * some_reachable
+    head += ["tokens/s", token_word(found[0])] + [*HEAD] * speculates + ["bound", "MFU", "MBU", "fits"]
+    body = []
+    for one in found:
+        result, rate = one.result, likely(one)
+        cells = [_axis(one, name) for name in sweep.axes]
+        cells += [duration_text(result.floor_s or None)]
+        cells += [duration_text(result.expected_s)] * some_expected + [
+            duration_text(result.reachable_s)
+        ] * some_reachable
+        cells += [tokens_text(rate.tokens_per_s), duration_text(rate.token_s)]
+        cells += [*sweep_cells(one.speculation)] * speculates + [bound_text(one)]
+        body.append([*cells, percent_text(result.mfu), percent_text(result.mbu), fits_text(one)])
+    lines = aligned([[cell.replace(NOT_KNOWN, "-") for cell in row] for row in (head, *body)])
+    return [*lines, "", *_legend(found, some_expected, some_reachable)]
+
+
+def _axis(one: Answer, name: str) -> str:
+    value = getattr(one.asked, name)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _legend(found: Sequence[Answer], some_expected: bool, some_reachable: bool) -> Iterator[str]:
+    yield "floor: no step can be shorter; bound, MFU and MBU are those of a step at the floor"
+    if some_expected:
+        yield f"expected: {EXPECTED_WORDS}"
+    if some_reachable:
+        yield f"reachable: {reachable_words(found[0])}"
+    if found[0].speculation is not None:
+        rates = acceptance_words(found[0].speculation)
+        yield f"depth: drafted tokens; speculating: tokens/s, and gain: over plain decoding, with {rates}"
+    word = token_word(found[0])
+    whose = "at the reachable step" if some_reachable else "of a step at the floor: at most, and at least"
+    yield f"tokens/s are of all sequences and {word} is of one, {whose}"
+    yield from common_notes(found)
+
+
+def common_notes(found: Sequence[Answer]) -> Iterator[str]:
+    """The notes that hold at every point, and what would hold the first point that does not fit."""
+    every = [notes(one) for one in found]
+    yield from (f"note: {text}" for text in every[0] if all(text in texts for texts in every))
+    first = next((one for one in found if not one.result.fits), None)
+    if first is not None and len(found) > 1:
+        yield f"the first point that does not fit: {misfit(first)}"
+
+
+def heading(found: Sequence[Answer], axes: Sequence[str]) -> str:
+    """What is the same at every point, in one line."""
+    one = found[0]
+    same = [
+        f"{one.arch.name} on {one.plan.devices:,} x {one.hardware.id}"
+        if not _spread(axes)
+        else f"{one.arch.name} on {one.hardware.id}"
+    ]
+    same += [f"weights {one.precision.weights}, KV {one.precision.kv}", one.phase]
+    same += [f"batch {one.plan.batch:,}"] * ("batch" not in axes)
+    same += [f"{one.plan.context_tokens:,} tokens each"] * ("context" not in axes)
+    return ", ".join(same)
+
+
+def _spread(axes: Sequence[str]) -> bool:
+    return bool({"devices", "tp", "pp", "dp"} & set(axes))
