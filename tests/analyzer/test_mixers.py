@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
+from counted_mixers import COUNTED, counted_name, fields_of, hidden_size, mixer_of
 
-from rooflens.analyzer.architecture.attention import softmax
 from rooflens.analyzer.architecture.latent import compressed, compressor_columns, latent
 from rooflens.analyzer.architecture.state import state
 from rooflens.arch_records import Attention, CompressedAttention, Indexer, LatentAttention, Mixer, StateMixer
-
-COUNTED = json.loads((Path(__file__).parents[1] / "data" / "mixer_parameters.json").read_text())["rows"]
-
-
-def mixer_of(row: Mapping[str, Any]) -> Mixer:
-    kind, fields = row["kind"], row["fields"]
-    if kind == "latent":
-        return latent(fields, row["layer"])
-    if kind == "compressed":
-        return compressed(fields, row["layer"])
-    return softmax(fields, kind) if kind in ("full", "window", "chunk") else state(fields, kind)
 
 
 def held(mixer: Mixer, hidden: int) -> int:
@@ -63,19 +50,12 @@ def _compressed(mixer: CompressedAttention, hidden: int) -> int:
     return elements + hidden * compressor_columns(mixer.ratio, one.head_dim)
 
 
-@pytest.mark.parametrize("row", COUNTED, ids=lambda row: f"{row['model']} {row['class']} {row['layer']}")
+@pytest.mark.parametrize("row", COUNTED, ids=counted_name)
 def test_a_mixer_holds_what_its_reference_implementation_holds(row: Mapping[str, Any]) -> None:
-    fields = row["fields"]
-    hidden = fields.get("hidden_size") or fields.get("n_embd") or fields["d_model"]
-    assert held(mixer_of(row), hidden) == row["parameters"] - row["left_out"]
+    mixer = mixer_of(row["fields"], row["kind"], row["layer"])
+    assert held(mixer, hidden_size(row)) == row["parameters"] - row["left_out"]
     # Norms, sinks, biases, positions and gates of one number a head: never what a step waits for.
     assert row["left_out"] <= 0.004 * row["parameters"]
-
-
-def config(model: str) -> dict[str, Any]:
-    """The fields of one of the counted models."""
-    fields: dict[str, Any] = next(row["fields"] for row in COUNTED if row["model"] == model)
-    return fields
 
 
 QWEN_27B = "Qwen/Qwen3.5-27B"
@@ -85,7 +65,7 @@ V4_PRO = "deepseek-ai/DeepSeek-V4-Pro"
 
 def test_a_delta_rule_keeps_a_matrix_for_each_value_head() -> None:
     """Qwen3.5-27B: 48 heads x 128 x 128; with 48 such layers at 4 bytes 150,994,944 bytes a sequence, as listed."""
-    mixer = state(config(QWEN_27B), "gated_delta")
+    mixer = state(fields_of(QWEN_27B), "gated_delta")
     assert mixer.state_elements == 48 * 128 * 128
     assert 48 * mixer.state_elements * 4 == 150_994_944
     # q and k of 16 x 128 each and v of 48 x 128 go through a convolution over 4 tokens, of which 3 are kept.
@@ -97,7 +77,7 @@ def test_a_delta_rule_keeps_a_matrix_for_each_value_head() -> None:
 
 def test_a_mamba_2_state_is_channels_times_state_size() -> None:
     """Nemotron-H 56B: 256 heads x 64 channels x 256; 54 such layers at 4 bytes are 905,969,664 bytes, as listed."""
-    mixer = state(config("nvidia/Nemotron-H-56B-Base-8K"), "mamba2")
+    mixer = state(fields_of("nvidia/Nemotron-H-56B-Base-8K"), "mamba2")
     assert 54 * mixer.state_elements * 4 == 905_969_664
     assert mixer.conv_state_elements == (256 * 64 + 2 * 8 * 256) * 3  # channels, B and C of 8 groups
     assert mixer.state_format == "fp32"  # no field says so: what engines take for this family
@@ -107,7 +87,7 @@ def test_a_mamba_2_state_is_channels_times_state_size() -> None:
 
 def test_a_mamba_1_state_is_channels_times_state_size() -> None:
     """Jamba: 2 x 4096 channels x 16; 28 such layers at 4 bytes are 14,680,064 bytes, as listed."""
-    fields = {k: v for k, v in config("Jamba-v0.1 defaults").items() if k not in ("dtype", "torch_dtype")}
+    fields = {k: v for k, v in fields_of("Jamba-v0.1 defaults").items() if k not in ("dtype", "torch_dtype")}
     mixer = state(fields, "mamba1")
     assert 28 * mixer.state_elements * 4 == 14_680_064
     assert mixer.state_format == "bf16"
@@ -117,12 +97,12 @@ def test_a_mamba_1_state_is_channels_times_state_size() -> None:
 
 
 def test_a_short_convolution_keeps_nothing_but_its_last_inputs() -> None:
-    mixer = state(config("lfm2 defaults"), "short_conv")
+    mixer = state(fields_of("lfm2 defaults"), "short_conv")
     assert (mixer.state_elements, mixer.conv_state_elements) == (0, 2560 * 2)
 
 
 def test_lightning_attention_keeps_a_matrix_a_head_and_has_a_gate() -> None:
-    mixer = state(config("MiniMax-Text-01"), "lightning")
+    mixer = state(fields_of("MiniMax-Text-01"), "lightning")
     assert (mixer.state_elements, mixer.conv_state_elements) == (64 * 128 * 128, 0)
     assert mixer.in_columns == 4 * 64 * 128
     assert mixer.token_flops == 4 * 64 * 128 * 128
@@ -133,7 +113,7 @@ def test_kimi_linear_is_read_as_its_authors_and_as_transformers_write_it() -> No
         "hidden_size": 2304,
         "linear_attn_config": {"num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4},
     }
-    assert state(written, "kda") == state(config("Kimi-Linear defaults"), "kda")
+    assert state(written, "kda") == state(fields_of("Kimi-Linear defaults"), "kda")
     assert state(written, "gated_delta").state_format == "fp32"
 
 
@@ -147,12 +127,12 @@ def test_kimi_linear_is_read_as_its_authors_and_as_transformers_write_it() -> No
     ],
 )
 def test_the_states_format(fields: dict[str, Any], expected: str) -> None:
-    assert state({**config("lfm2 defaults"), "dtype": None, **fields}, "short_conv").state_format == expected
+    assert state({**fields_of("lfm2 defaults"), "dtype": None, **fields}, "short_conv").state_format == expected
 
 
 def test_which_layers_of_glm_5_2_choose_for_themselves() -> None:
     """78 layers: 0, 1, 2 and every fourth from 6 on choose, 21 in all; the rest read what the last one chose."""
-    fields = config(GLM_52)
+    fields = fields_of(GLM_52)
     choosing = [i for i in range(78) if latent(fields, i).indexer == Indexer(32, 128, 2048)]
     assert choosing == [0, 1, *range(2, 78, 4)]
     by_period = {k: v for k, v in fields.items() if k != "indexer_types"}
@@ -165,13 +145,13 @@ def test_which_layers_of_glm_5_2_choose_for_themselves() -> None:
 
 @pytest.mark.parametrize("rank", [None, 0])
 def test_queries_without_a_rank_are_projected_at_once(rank: int | None) -> None:
-    fields = {**config("deepseek v2 lite"), "q_lora_rank": rank}
+    fields = {**fields_of("deepseek v2 lite"), "q_lora_rank": rank}
     assert latent(fields, 0) == LatentAttention(16, None, 512, 128, 64, 128)
 
 
 def test_the_layers_of_deepseek_v4() -> None:
     """Pro begins with two layers of 128 to 1, then 4 and 128 in turn; Flash begins with two that are windows alone."""
-    pro, flash = config(V4_PRO), config("deepseek-ai/DeepSeek-V4-Flash")
+    pro, flash = fields_of(V4_PRO), fields_of("deepseek-ai/DeepSeek-V4-Flash")
     assert [compressed(pro, i).ratio for i in (0, 1, 2, 3, 60, 61)] == [128, 128, 4, 128, 4, 0]
     assert [compressed(flash, i).ratio for i in range(4)] == [0, 0, 4, 128]
     assert compressed(pro, 2).indexer == Indexer(64, 128, 1024)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from counted_mixers import COUNTED, mixer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from rooflens.analyzer.architecture.latent import compressed, latent
 from rooflens.analyzer.architecture.state import KINDS, state
 from rooflens.records import RooflensError
 
-COUNTED = json.loads((Path(__file__).parents[1] / "data" / "mixer_parameters.json").read_text())["rows"]
 LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8}
 MAMBA2 = {
     "hidden_size": 4096, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
@@ -158,12 +156,7 @@ def test_whatever_a_field_says_a_mixer_or_one_line_comes_out(data: st.DataObject
     kind = data.draw(st.sampled_from([row["kind"], "full", "window", "latent", "compressed", *KINDS]))
     said = ""
     try:
-        if kind in ("latent", "compressed"):
-            (latent if kind == "latent" else compressed)(fields, row["layer"])
-        elif kind in ("full", "window", "chunk"):
-            softmax(fields, kind)
-        else:
-            state(fields, kind)
+        mixer_of(fields, kind, row["layer"])
     except RooflensError as error:
         said = str(error)
     assert "\n" not in said
