@@ -1,7 +1,7 @@
 """DeepSeek V4's attention: recent entries whole, older ones compressed, an indexer's choice or all of them.
 
 A compressor weighs ``ratio`` tokens into one entry: one matrix for what goes in, one for its weight, each twice as
-wide where entries overlap, which they do where an indexer chooses among them; a bias for each position beside them.
+wide where entries overlap, which they do where an indexer chooses among them.
 Entries count as context / ratio, at most one more than are whole yet. Queries, output and the indexer's scores follow
 the model's published code (transformers, modeling_deepseek_v4). The one entry of a token is key and value at once and
 replicated on the tensor-parallel devices; what a compressor holds of an entry not yet whole is not counted.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rooflens.analyzer.number_formats import latent_bytes
 from rooflens.analyzer.operators.indexer import indexer_rows
 from rooflens.analyzer.operators.shard import Shard
 from rooflens.analyzer.work import Work
@@ -40,9 +41,7 @@ def _compressor(
 ) -> tuple[Work, ...]:
     columns = width * (2 if mixer.indexer else 1)
     group = "indexer" if tensors == "indexer" else "linear"
-    whole = 2 * shard.hidden * columns
-    bias = mixer.ratio * columns
-    return shard.matrix(operator, tensors, count, shard.hidden, 2 * columns, whole, group=group, vectors=bias)
+    return shard.matrix(operator, tensors, count, shard.hidden, 2 * columns, 2 * shard.hidden * columns, group=group)
 
 
 def _index(shard: Shard, count: int, mixer: CompressedAttention) -> Iterator[Work]:
@@ -66,7 +65,8 @@ def _entries(shard: Shard, count: int, mixer: CompressedAttention) -> Work:
 def _over(shard: Shard, operator: str, count: int, mixer: CompressedAttention, span: str, ratio: int) -> Work:
     """Attention over one entry for each ``ratio`` tokens of ``span``: 4 flops for each head, pair and element."""
     heads = mixer.heads // shard.devices
-    token_bytes = count * mixer.head_dim * shard.kv.bytes_per_element / ratio / shard.deployment.context
+    entry_bytes = latent_bytes(shard.precision.kv, mixer.head_dim - mixer.rope_dim, mixer.rope_dim)
+    token_bytes = count * entry_bytes / ratio / shard.deployment.context
     kept = spanned("context_tokens", span) if ratio == 1 else "context_tokens"
     return Work(
         operator,

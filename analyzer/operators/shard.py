@@ -59,25 +59,24 @@ class Shard:
         columns: float,
         whole: float,
         group: str = "linear",
-        vectors: float = 0.0,
     ) -> tuple[Work, ...]:
         """A weight matrix, ``rows`` x ``columns`` on this device, in each of ``count`` layers, read once a pass.
 
-        ``whole`` are one layer's elements in the whole model. ``vectors`` more elements a layer, in both, are read
-        and not multiplied. A group in several formats is one row a format, so that flops follow the format.
+        ``whole`` are one layer's elements in the whole model. A group in several formats is one row a format, so that
+        flops follow the format.
         """
-        products = count * rows * columns
+        elements = count * rows * columns
         return tuple(
             Work(
                 operator,
                 group,
                 part.compute,
                 calls=count * part.share,
-                flops={"query_tokens": 2 * part.share * products},
-                weight_bytes={"passes": (products + count * vectors) * part.share * part.bytes_per_element},
+                flops={"query_tokens": 2 * part.share * elements},
+                weight_bytes={"passes": elements * part.share * part.bytes_per_element},
                 activation_bytes=self.passed(count * part.share, rows + columns),
-                resident_bytes=(products + count * vectors) * part.share * part.bytes_per_element,
-                elements=count * (whole + vectors) * part.share,
+                resident_bytes=elements * part.share * part.bytes_per_element,
+                elements=count * whole * part.share,
             )
             for part in self.parts(tensors)
         )
