@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rooflens.analyzer.architecture.blocks import all_places, hybrid_places
 from rooflens.analyzer.architecture.layers import Stack, stack
 from rooflens.analyzer.architecture.numbers import flag, stated
-from rooflens.analyzer.architecture.pattern import Place, nemotron_places, places
+from rooflens.analyzer.architecture.pattern import Place
 from rooflens.analyzer.architecture.tied import TIED_BY_DEFAULT, UNTIED_BY_DEFAULT
 from rooflens.analyzer.config_fields import required, shown, size
 from rooflens.arch_records import Layer
@@ -70,7 +71,7 @@ def mtp(fields: Fields, decoder: Stack, shape: Sequence[Place]) -> tuple[tuple[L
     joined = modules * (2 * hidden * hidden + 3 * hidden)
     for name in ("mtp_hybrid_override_pattern", "mtp_layers_block_type"):
         if fields.get(name) is not None:
-            found = stack(fields, nemotron_places(fields, name)).layers
+            found = stack(fields, hybrid_places(fields, name)).layers
             return tuple(replace(one, count=one.count * modules) for one in found), joined
     return _like_the_last(fields, decoder, shape, modules * depth), joined
 
@@ -105,7 +106,7 @@ def encoder(fields: Fields) -> Stack:
     if isinstance(nested, dict):
         inner = nested.get("text_config")
         described: Fields = inner if isinstance(inner, dict) else nested
-        return stack(described, places(described))
+        return stack(described, all_places(described))
     if not has_encoder(fields):
         return Stack((), ())
     layers = stated(fields, "encoder_layers", "num_encoder_layers") or size(fields, "layers")

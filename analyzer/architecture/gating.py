@@ -13,14 +13,16 @@ from rooflens.records import RooflensError
 GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "reglu", "swigluoai", "situ", "xielu_gated")
 PLAIN_ACTIVATIONS = ("relu", "relu2", "gelu_new", "gelu_fast", "xielu")
 # GELU stands in gated and plain blocks alike; where no field tells, the declared architecture does.
-GATED_TYPES = ("gemma", "gemma2", "gemma3", "gemma3_text", "gemma4_text", "chatglm", "grok-1", "doge")
+GATED_TYPES = ("gemma", "gemma2", "gemma3", "gemma3_text", "gemma4_text", "chatglm", "grok-1")
 SILU_TYPES = (
     "llama", "mistral", "mistral3", "ministral", "qwen2", "qwen3", "phi3", "cohere", "granite", "olmo2", "internlm2",
     "internlm3", "baichuan", "smollm3", "stablelm", "qwen", "internlm", "lfm2", "lfm2_moe", "lfm2-vl", "nemotron-nas",
 )  # fmt: skip
 PLAIN_TYPES = (
     "gpt_neox", "phi", "starcoder2", "falcon", "opt", "gpt2", "gpt_bigcode", "bloom", "gptj", "codegen", "mpt",
-    "gpt_neo", "gpt_neox_japanese", "persimmon", "nemotron", "arcee", "apertus", "bart", "mbart", "whisper", "biogpt",
+    "gpt_neo", "gpt_neox_japanese", "bert", "roberta", "xlm-roberta", "electra", "camembert", "openai-gpt", "ctrl",
+    "ernie", "data2vec-text", "rembert", "megatron-bert",
+    "persimmon", "nemotron", "arcee", "apertus", "bart", "mbart", "whisper", "biogpt",
 )  # fmt: skip
 # Fields that only families with two matrices write.
 PLAIN_FIELDS = (
@@ -50,6 +52,8 @@ def _by_activation(fields: Mapping[str, Any], name: Any) -> bool:
     kind = fields.get("model_type")
     if kind in PLAIN_TYPES:
         return False
+    if kind == "bitnet":
+        return True  # a squared ReLU on the gate
     if name is None and (kind in SILU_TYPES or expert_count(fields)):
         return True
     if name in GATED_ACTIVATIONS:

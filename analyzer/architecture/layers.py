@@ -26,8 +26,9 @@ STATES = ("gated_delta", "lightning", "mamba1", "mamba2", "short_conv")
 LISTED = (
     "num_attention_heads", "num_query_heads", "num_kv_heads", "num_key_value_heads", "head_dim", "intermediate_size",
     "ffn_hidden_size", "sliding_window", "num_experts", "num_experts_per_tok", "moe_topk", "moe_intermediate_size",
-    "num_shared_expert", "ffn_multipliers",
+    "num_shared_expert", "ffn_multipliers", "num_attention_heads_per_layer",
 )  # fmt: skip
+RENAMED = {"num_attention_heads_per_layer": "num_attention_heads", "num_query_heads": "num_attention_heads"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def layer_fields(fields: Fields, place: Place, index: int, count: int) -> Fields
         if isinstance(values, list):
             if len(values) < count:
                 raise RooflensError(f"config field {name} has {len(values)} values for {count} layers")
-            listed[name] = values[index]
+            listed[RENAMED.get(name, name)] = values[index]
     of_layer = fields.get("per_layer_config")
     if isinstance(of_layer, dict):
         for key in (str(index), f"{index:02d}", f"{index:03d}"):
@@ -79,9 +80,9 @@ def layer_fields(fields: Fields, place: Place, index: int, count: int) -> Fields
 def _layers(fields: Fields, place: Place, index: int, cross: bool, missing: list[str]) -> Iterable[Layer]:
     """One place as layers: mixers that run side by side follow each other, the last one has the MLP."""
     hidden = required(fields, "hidden_size")
-    mixers = [_mixer(fields, kind, index, missing) for kind in place.mixers] or [None]
+    mixers: list[Mixer | None] = [_mixer(fields, kind, index, missing) for kind in place.mixers] or [None]
     beside = _cross(fields, mixers[-1]) if cross else None
-    for mixer in mixers[:-1]:
+    for mixer in (one for one in mixers[:-1] if one is not None):
         yield Layer(1, mixer, None, other_elements=other_elements(fields, hidden, mixer, None, None))
     last = mlp(fields, place.mlp)
     yield Layer(1, mixers[-1], last, beside, other_elements(fields, hidden, mixers[-1], last, beside))

@@ -27,6 +27,7 @@ SHARED_WIDTH = (
     "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "share_expert_dim",
     "shared_intermediate_size",
 )  # fmt: skip
+FOUR_TIMES = ("bloom", "gpt_neo", "gpt_neox_japanese", "mpt", "openai-gpt", "gpt2", "gptj", "codegen")
 DENSE_WIDTH_BESIDE_EXPERTS = ("intermediate_size_mlp", "dense_intermediate_size", "prefix_dense_intermediate_size")
 
 
@@ -62,9 +63,9 @@ def _dense_width(fields: Fields) -> int:
 
 def _default_width(fields: Fields) -> int:
     """GPT-2's n_inner, Falcon's ffn_hidden_size and MPT's expansion default to four times the width."""
-    ratio = stated(fields, "expansion_ratio", "mlp_expansion_factor")
-    four = ("n_embd", "n_inner", "parallel_attn", "new_decoder_architecture", "hidden_dropout_prob", "is_gated_act")
-    if ratio is None and not any(name in fields for name in four) and fields.get("model_type") != "bloom":
+    ratio = stated(fields, "expansion_ratio", "intermediate_multiple_size")
+    four = ("n_embd", "n_inner", "parallel_attn", "new_decoder_architecture", "num_ln_in_parallel_attn")
+    if ratio is None and not any(name in fields for name in four) and fields.get("model_type") not in FOUR_TIMES:
         return required(fields, "intermediate_size")
     return (ratio or 4) * required(fields, "hidden_size")
 

@@ -19,6 +19,8 @@ SPARSE_WORDS = {"dense": "dense", "sparse": "moe", "moe": "moe", "hash_moe": "mo
 
 def expert_count(fields: Mapping[str, Any]) -> int:
     """Routed experts of a layer with experts; 0 for a model without a mixture."""
+    if fields.get("is_moe") is False or fields.get("use_moe") is False:
+        return 0
     nested = fields.get("ffn_config")
     found = stated(fields, *EXPERTS, least=0)
     if found is None and isinstance(nested, dict):

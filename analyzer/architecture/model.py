@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rooflens.analyzer.architecture.blocks import all_places
 from rooflens.analyzer.architecture.defaults import with_defaults
 from rooflens.analyzer.architecture.extras import (
     encoder,
@@ -16,7 +17,6 @@ from rooflens.analyzer.architecture.extras import (
 )
 from rooflens.analyzer.architecture.gating import assumed_gated
 from rooflens.analyzer.architecture.layers import stack
-from rooflens.analyzer.architecture.pattern import places
 from rooflens.analyzer.architecture.tied import TIED_BY_DEFAULT, UNTIED_BY_DEFAULT
 from rooflens.analyzer.architecture.towers import vision_elements
 from rooflens.analyzer.architecture.unknown import unknown_fields
@@ -36,7 +36,7 @@ def model(config: Mapping[str, Any], name: str) -> ModelArch:
     """
     fields, defaulted = language_fields(config)
     hidden = required(fields, "hidden_size")
-    shape = places(fields)
+    shape = all_places(fields)
     decoder = stack(fields, shape, cross=has_encoder(config))
     before = encoder(config)
     ahead, joined = mtp(fields, decoder, shape)
@@ -69,7 +69,8 @@ def model(config: Mapping[str, Any], name: str) -> ModelArch:
 def language_fields(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The language model's fields, flat, and what defaults of its declared type were taken, in words.
 
-    A nested part wins over the outer one; the towers are left out. An encoder-decoder's nested decoder is taken.
+    A nested part wins over the outer one, but for the head, which is the whole model's; the towers are left out.
+    An encoder-decoder's nested decoder is taken.
     """
     for key in NESTED:
         if config.get(key) is not None:
@@ -77,7 +78,8 @@ def language_fields(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple
             if not isinstance(nested, dict):
                 raise RooflensError(f"config field {key} is {shown(nested)}, not an object of fields")
             inner = _deeper(nested)
-            merged = {**{k: config[k] for k in OUTER if config.get(k) is not None}, **_stated(inner)}
+            outer = {k: config[k] for k in OUTER if config.get(k) is not None}
+            merged = {**outer, **_stated(inner), **{k: v for k, v in outer.items() if k == "tie_word_embeddings"}}
             return with_defaults(_coherent(merged))
     return _coherent(config), ()
 

@@ -6,6 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rooflens.analyzer.architecture.kinds import (
+    describes_state,
+    resolved,
+    shares_a_block,
+    size_of_attention,
+    window_acts,
+)
 from rooflens.analyzer.architecture.mlp_pattern import mlp_kinds
 from rooflens.analyzer.architecture.numbers import flag, stated
 from rooflens.analyzer.architecture.periods import (
@@ -34,11 +41,11 @@ LAYER_WORDS: Mapping[str, str] = {
     "sliding_attention": "window", "sliding_window_attention": "window", "sliding": "window", "local": "window",
     "local_attention": "window", "chunked_attention": "chunk", "linear_attention": "linear", "linear": "linear",
     "lightning_attention": "lightning", "gated_deltanet": "gated_delta", "mamba": "mamba", "mamba2": "mamba2",
-    "conv": "short_conv", "deepseek_sparse_attention": "latent", "compressed_sparse_attention": "compressed",
+    "conv": "short_conv", "deepseek_sparse_attention": "latent", "indexed_attention": "full",
+    "compressed_sparse_attention": "compressed",
     "heavily_compressed_attention": "compressed", "minimax_m3_sparse": "full", "kda": "kda",
     "kimi_delta_attention": "kda", "recurrent": "recurrent",
 }  # fmt: skip
-PATTERN_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}  # Nemotron-H
 LETTERS = {"L": "window", "G": "full"}  # EXAONE 4
 
 
@@ -47,14 +54,12 @@ def places(fields: Fields) -> tuple[Place, ...]:
 
     Raises RooflensError, one line naming the field, for lists of a wrong length and values that are not understood.
     """
-    blocks = fields.get("block_configs")
-    if blocks is not None:
-        return _blocks(fields, per_layer_list(fields, "block_configs", depth(fields)))
-    words = _either_or_words(fields)
-    if words is not None:
-        return tuple(_either_or(fields, word) for word in words)
     count = depth(fields)
     mixers = mixer_kinds(fields, count)
+    if size_of_attention(fields) is None and describes_state(fields):
+        return tuple(Place(m, None) for m in mixers)  # a Mamba layer has no MLP
+    if shares_a_block(fields):
+        return tuple(Place(m, None) for m in mixers)
     return tuple(Place(m, mlp) for m, mlp in zip(mixers, mlp_kinds(fields, count), strict=True))
 
 
@@ -75,42 +80,8 @@ def mixer_kinds(fields: Fields, count: int) -> tuple[tuple[str, ...], ...]:
     for rule in RULES:
         found = rule(fields, count)
         if found is not None:
-            return tuple(_resolved(fields, kind) for kind in found)
-    return (_resolved(fields, "full"),) * count
-
-
-def _resolved(fields: Fields, kind: str) -> tuple[str, ...]:
-    """A kind as mixers: what the words leave open is told by other fields."""
-    if kind == "parallel":
-        return ("full", _mamba(fields))
-    if kind == "mamba":
-        return (_mamba(fields),)
-    if kind == "linear":
-        return ("gated_delta" if fields.get("linear_num_value_heads") is not None else "lightning",)
-    if kind == "full" and fields.get("kv_lora_rank") is not None:
-        return ("latent",)
-    if kind == "window" and fields.get("o_lora_rank") is not None:
-        return ("compressed",)
-    if kind == "window" and not _window_acts(fields):
-        return ("full",)
-    return (kind,)
-
-
-def _mamba(fields: Fields) -> str:
-    """Mamba 2 has heads, Mamba 1 none."""
-    heads = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
-    second = any(fields.get(name) is not None for name in heads) and fields.get("mamba_dt_rank") is None
-    return "mamba2" if second or fields.get("model_type") == "mamba2" else "mamba1"
-
-
-def _window_acts(fields: Fields) -> bool:
-    """A window matters unless it is switched off, missing or no shorter than the longest context."""
-    if fields.get("use_sliding_window") is False or fields.get("use_sliding_window_attention") is False:
-        return False
-    window = stated(fields, "sliding_window", "sliding_window_size", "window_size", "attention_window_size")
-    window = stated(fields, "local_attention_window", "local_attention") if window is None else window
-    longest = size(fields, "max_context_tokens")
-    return window is not None and not (longest is not None and window >= longest)
+            return tuple(resolved(fields, kind) for kind in found)
+    return (resolved(fields, "full"),) * count
 
 
 def _by_layer_types(fields: Fields, count: int) -> Sequence[str] | None:
@@ -122,7 +93,7 @@ def _by_layer_types(fields: Fields, count: int) -> Sequence[str] | None:
 
 def _word(name: str, value: Any) -> str:
     if value == "hybrid":
-        return "parallel"
+        return "mamba and a shared block" if name == "layers_block_type" else "parallel"
     if not isinstance(value, str):
         raise RooflensError(f"config field {name} has {shown(value)}, not the name of a kind of layer")
     return LAYER_WORDS.get(value, f"unknown:{value[:40]}")
@@ -184,11 +155,19 @@ def _by_interval(fields: Fields, count: int) -> Sequence[str] | None:
 
 
 def _by_state(fields: Fields, count: int) -> Sequence[str] | None:
-    """Nothing but states, or a state beside attention in each layer (Falcon-H1)."""
-    states = fields.get("mamba_d_ssm") is not None or fields.get("mamba_n_heads") is not None
-    if size(fields, "heads") is None and (fields.get("state_size") is not None or states):
-        return ["mamba"] * count
-    return ["parallel"] * count if states and fields.get("mamba_d_ssm") is not None else None
+    """A state beside attention in each layer (Falcon-H1), or nothing but states where no list names attention."""
+    if not describes_state(fields):
+        return None
+    return ["parallel" if fields.get("mamba_d_ssm") is not None else "mamba"] * count
+
+
+def _by_recurrence(fields: Fields, count: int) -> Sequence[str] | None:
+    """RecurrentGemma repeats a short list of kinds."""
+    listed = fields.get("block_types")
+    if not isinstance(listed, list) or not listed:
+        return None
+    words = [_word("block_types", value) for value in listed]
+    return ["window" if words[i % len(words)] == "full" else words[i % len(words)] for i in range(count)]
 
 
 def _by_window_pattern(fields: Fields, count: int) -> Sequence[str] | None:
@@ -248,7 +227,7 @@ def _by_window(fields: Fields, count: int) -> Sequence[str] | None:
 
     Gemma 2 alternates and Gemma 3 has five windows to one, and their first files have no field for it.
     """
-    if not _window_acts(fields):
+    if not window_acts(fields):
         return None
     kind = fields.get("model_type")
     if kind == "gemma2":
@@ -270,91 +249,10 @@ RULES: tuple[Callable[[Fields, int], Sequence[str] | None], ...] = (
     _by_indices,
     _by_interval,
     _by_state,
+    _by_recurrence,
     _by_window_pattern,
     _by_chunk,
     _by_attention_words,
     _by_alternation,
     _by_window,
 )
-
-
-def _either_or_words(fields: Fields) -> Sequence[str] | None:
-    """Nemotron-H's list, in which a layer is a mixer or an MLP and never both; None where the fields have none."""
-    text = fields.get("hybrid_override_pattern")
-    if isinstance(text, str) and text:
-        return either_or_words(fields, "hybrid_override_pattern", depth(fields))
-    for name in ("layers_block_type", "layer_types"):
-        listed = fields.get(name)
-        if isinstance(listed, list) and ("moe" in listed or "mlp" in listed):
-            return either_or_words(fields, name, depth(fields))
-    return None
-
-
-def either_or_words(fields: Fields, name: str, count: int) -> Sequence[str]:
-    """The words of a list or pattern of letters in Nemotron-H's way; RooflensError for any other word or letter."""
-    value = fields.get(name)
-    if isinstance(value, str):
-        if len(value) != count:
-            raise RooflensError(f"config field {name} has {len(value)} letters for {count} layers")
-        words: Sequence[Any] = [PATTERN_LETTERS.get(letter, letter) for letter in value]
-    else:
-        words = per_layer_list(fields, name, count)
-    for word in words:
-        if word not in ("mamba", "attention", "full_attention", "mlp", "moe"):
-            raise RooflensError(f"config field {name} has {shown(word)}: not mamba, attention, mlp or moe")
-    return words
-
-
-def _either_or(fields: Fields, word: str) -> Place:
-    if word in ("mlp", "moe"):
-        return Place((), "dense" if word == "mlp" else "moe")
-    return Place(_resolved(fields, "mamba" if word == "mamba" else "full"), None)
-
-
-def nemotron_places(fields: Fields, name: str) -> tuple[Place, ...]:
-    """The layers that one pass of multi-token prediction adds, written as the model's own are."""
-    value = fields.get(name)
-    count = len(value) if isinstance(value, list | str) else 0
-    return tuple(_either_or(fields, word) for word in either_or_words(fields, name, count))
-
-
-def _blocks(fields: Fields, blocks: Sequence[Any]) -> tuple[Place, ...]:
-    """Nemotron's searched architectures: each layer has its own attention and MLP, or none."""
-    return tuple(_block(fields, block) for block in blocks)
-
-
-def _block(fields: Fields, block: Any) -> Place:
-    attention = block.get("attention") if isinstance(block, dict) else None
-    mlp = block.get("ffn") if isinstance(block, dict) else None
-    if not isinstance(attention, dict) or not isinstance(mlp, dict):
-        raise RooflensError("config field block_configs has a layer without its attention and ffn")
-    own: dict[str, Any] = {}
-    mixers: tuple[str, ...] = ()
-    if flag(attention, "replace_with_linear"):
-        mixers = ("plain_linear",)
-    elif not flag(attention, "no_op"):
-        window = stated(attention, "window_length")
-        mixers = ("full",) if window is None else ("window",)
-        own = {"num_key_value_heads": _group_heads(fields, attention), "sliding_window": window}
-    if flag(mlp, "replace_with_linear"):
-        return Place((*mixers, "plain_linear"), None, own)
-    own["intermediate_size"] = None if flag(mlp, "no_op") else _multiplied(fields, mlp)
-    return Place(mixers, None if flag(mlp, "no_op") else "dense", own)
-
-
-def _group_heads(fields: Fields, attention: Fields) -> int:
-    heads, group = size(fields, "heads"), stated(attention, "n_heads_in_group")
-    if heads is None or group is None or heads % group:
-        raise RooflensError(f"config field block_configs groups {shown(heads)} heads by {shown(group)}")
-    return heads // group
-
-
-def _multiplied(fields: Fields, mlp: Fields) -> int:
-    """The width that ffn_mult means: two thirds of it times the hidden size, up to a multiple of 256."""
-    width = stated(mlp, "intermediate_size")
-    if width is not None:
-        return width
-    hidden, times = size(fields, "hidden_size"), mlp.get("ffn_mult")
-    if hidden is None or isinstance(times, bool) or not isinstance(times, int | float) or not 0 < times <= 64:
-        raise RooflensError(f"config field block_configs has ffn_mult {shown(times)}: not a number from 0 to 64")
-    return -(-int(2 * times * hidden / 3) // 256) * 256

@@ -24,13 +24,13 @@ HARMLESS = re.compile(
     r"pooler|decoder_start|unk_|sep_|cls_|mask_|_std$|_factor$|time_step_(min|max|floor|limit)|residual_in|upcast|"
     r"reorder|sandwich|hash_layers|max_length|min_length|max_position|original_max|_value_scale|_method$|cache_"
     r"|truncate|position_bucket|max_distance|_prenorm|causal|bidirectional|_dense_output|image_|video_|audio_"
-    r"|vision_|swiglu|_kernels?$|use_kernel|for_mtp|correct|sinkhorn|exit_|lm_head|unembed|_pdrop).*",
+    r"|vision_|swiglu|_kernels?$|use_kernel|fp32|_scalar$|keep_window|gated_norm|for_mtp|correct|sinkhorn|exit_|lm_head|unembed|_pdrop).*",
     re.IGNORECASE,
 )
 ELSEWHERE = re.compile(
     r"_.*|architectures|auto_map|id2label|label2id|num_labels|problem_type|chunk_size_feed_forward|pretraining_tp|ep_size|"
     r"num_beams|num_beam_groups|num_return_sequences|.*no_repeat_ngram_size|top_k|top_p|typical_p|pruned_heads|prefix|"
-    r"task_specific_params|tokenizer_class|torchscript|.*_logits_to_keep|num_logits_to_keep|is_decoder|chunk_size|"
+    r"task_specific_params|tokenizer_class|torchscript|.*_logits_to_keep|num_logits_to_keep|n_ctx|dim_model_base|is_decoder|chunk_size|"
     r"mamba_chunk_size|scale_attn_.*|summary_.*|gradient_checkpointing|model_max_length|seq_len|seq_length|base_model.*|"
     r"attention_probs.*|attn_config|ffn_config|base_model_tp_plan|dense_attention_every_n_layers|num_attention_chunks|"
     r"max_window_layers|use_sliding_window.*|index_.*|indexer_.*|training.*|vision_feature_layer|sub_configs|"
@@ -73,7 +73,8 @@ READ = frozenset((
     "n_groups", "ssm_state_size", "state_size", "conv_kernel", "conv_kernel_size", "conv_L_cache", "time_step_rank",
     "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim",
     "linear_conv_kernel_dim", "linear_attn_config", "linear_num_heads", "linear_head_dim", "block_size",
-    "relative_attention_num_buckets", "qk_layernorm", "use_head_wise_attn_gate", "attention_window",
+    "relative_attention_num_buckets",
+    "num_attention_heads_per_layer", "intermediate_multiple_size", "qk_layernorm", "use_head_wise_attn_gate", "attention_window",
     "encoder", "decoder", "word_embed_proj_dim", "embedding_size", "n_positions", "max_target_positions",
     "max_source_positions", "num_mel_bins", "num_hash_layers", "full_attn_layers", "num_ln_in_parallel_attn",
 ))  # fmt: skip
