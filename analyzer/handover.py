@@ -27,9 +27,9 @@ class Handover:
     """The transfer of one prompt's cache beside the prefill that makes it.
 
     ``cache_bytes`` are those of one prompt, each entry once however many devices keep it; ``transfer_s`` is how long
-    the link takes for it, latency included. ``exposed_s`` is what a request waits for after its prefill: all of that,
-    or with ``by_layer`` what is left when each layer's cache goes as soon as it is computed. ``prefill_s`` is the
-    prefill of one step (``basis`` says what it stands for) and ``prompts`` how many it computes.
+    the link takes for it, latency included. ``prefill_s`` is one step of prefill (``basis`` says what it stands for)
+    and ``prompts`` how many it computes. ``exposed_s`` is how long after it the last of their caches has arrived: all
+    of their transfers, or with ``by_layer`` what is left when each layer's cache goes as soon as it is computed.
     ``link_prompts_per_s`` is what the link carries at most, ``prefill_prompts_per_s`` what the prefill side makes, and
     ``needed_bytes_per_s`` the link that would carry those.
     """
@@ -66,12 +66,13 @@ def handover(
     time = compiled.time(replace(plan, query_tokens=None))
     size_bytes = kv_bytes(arch, precision, plan.context_tokens, plan.encoder_tokens)
     sending_s = size_bytes / link.bandwidth_bytes_per_s
+    all_s = plan.batch * sending_s
     layers = sum(layer.count for layer in arch.layers)
     made_per_s = plan.batch / time.seconds
     return Handover(
         cache_bytes=size_bytes,
         transfer_s=link.latency_s + sending_s,
-        exposed_s=link.latency_s + (_left_over(time.seconds, sending_s, layers) if by_layer else sending_s),
+        exposed_s=link.latency_s + (_left_over(time.seconds, all_s, layers) if by_layer else all_s),
         by_layer=by_layer,
         prefill_s=time.seconds,
         prompts=plan.batch,
