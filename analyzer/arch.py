@@ -55,7 +55,8 @@ def arch_from_file(path: Path, read_quantization: bool = True) -> ModelArch:
         stated = quantization.get("quantization") if isinstance(quantization, dict) else None
         config = {**config, "quantization_config": stated}
     try:
-        return arch_from_config(config, path.parent.name or path.name, read_quantization)
+        name = path.parent.name if path.name == "config.json" else ""
+        return arch_from_config(config, name or path.stem, read_quantization)
     except RooflensError as error:
         raise RooflensError(f"{path}: {error}") from error
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from rooflens.analyzer.hardware import find_hardware
-from rooflens.cli import EXIT_FAULT, main
-from rooflens.cli import predict_answer
+from rooflens.cli import EXIT_FAULT, main, predict_answer
 
 LLAMA_70B = ("predict", "--model", "meta-llama-3-70b", "--hardware", "h100-sxm5-80")
 TINY = {

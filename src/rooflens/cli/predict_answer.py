@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rooflens.analyzer.arch import find_model
+from rooflens.analyzer.counting import kv_bytes
+from rooflens.analyzer.handover import Handover, Link, handover
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import Precision, choose_precision
 from rooflens.analyzer.predict import Plan, Prediction, predict
@@ -34,7 +36,10 @@ DEFAULT_DRAFTS = 4  # of a verify step whose depth was not given
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A prediction with what it was made of."""
+    """A prediction with what it was made of.
+
+    ``sequence_kv_bytes`` is the cache of one sequence, each entry once however many devices keep it.
+    """
 
     asked: Asked
     arch: ModelArch
@@ -42,7 +47,9 @@ class Answer:
     precision: Precision
     plan: Plan
     result: Prediction
+    sequence_kv_bytes: float
     speculation: Speculation | None = None
+    handover: Handover | None = None
 
     @property
     def phase(self) -> str:
@@ -92,7 +99,17 @@ def answer(asked: Asked, sources: Sources) -> Answer:
     if speculates(asked):
         drafting = None if asked.draft_model is None else sources.model(asked.draft_model, read_quantization=True)
         found = speculation(asked, arch, hardware, precision, plan, drafting)
-    return Answer(asked, arch, hardware, precision, plan, result, found)
+    each = kv_bytes(arch, precision, plan.context_tokens, plan.encoder_tokens)
+    sent = None if asked.kv_link is None else _handover(asked.kv_link, arch, hardware, precision, plan)
+    return Answer(asked, arch, hardware, precision, plan, result, each, found, sent)
+
+
+def _handover(
+    rate_bytes_per_s: float, arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan
+) -> Handover:
+    """Prompts of the plan's length, computed whole on equal devices and sent over the link."""
+    prompts = plan if plan.prefill else replace(plan, phase="prefill", query_tokens=None)
+    return handover(arch, hardware, precision, prompts, Link(rate_bytes_per_s))
 
 
 def plan_of(asked: Asked) -> Plan:

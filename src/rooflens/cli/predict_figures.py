@@ -40,10 +40,15 @@ def rates(answer: Answer, seconds: float | None) -> Rates:
     return Rates(seconds, tokens / seconds, each)
 
 
+def at_expected(answer: Answer) -> Rates:
+    """The rates of a step that reads the experts which uniform routing chooses; of a dense model those at the floor."""
+    return rates(answer, answer.result.expected_s or None)
+
+
 def likely(answer: Answer) -> Rates:
-    """The rates at the reachable step, or at the floor where reachable is not known."""
+    """The rates at the reachable step, or at the expected one where reachable is not known."""
     found = at_reachable(answer)
-    return found if found.seconds is not None else at_floor(answer)
+    return found if found.seconds is not None else at_expected(answer)
 
 
 def has_expected(answer: Answer) -> bool:
@@ -93,7 +98,7 @@ COMPARED: Sequence[Figure] = (
     Figure("MBU", lambda a: a.result.mbu, lambda a: percent_text(a.result.mbu)),
     Figure("flops", lambda a: a.result.flops, lambda a: si_text(a.result.flops, "FLOP")),
     Figure("weights", lambda a: a.result.weight_bytes, lambda a: si_text(a.result.weight_bytes, "B")),
-    Figure("KV a sequence", lambda a: a.result.sequence_bytes, lambda a: si_text(a.result.sequence_bytes, "B")),
+    Figure("KV a sequence", lambda a: a.sequence_kv_bytes, lambda a: si_text(a.sequence_kv_bytes, "B")),
     Figure("largest batch", lambda a: a.result.max_batch, lambda a: f"{a.result.max_batch:,}"),
     Figure("longest context", lambda a: a.result.max_context_tokens, lambda a: f"{a.result.max_context_tokens:,}"),
     Figure("fits", lambda a: None, lambda a: fits_text(a)),

@@ -22,6 +22,7 @@ def hardware_json(hardware: HardwareSpec, weights: str) -> dict[str, Any]:
         "hardware": hardware.id,
         "weights": weights,
         "speculation": None,
+        "handover": None,
         "ridge_flop_per_byte": ridge_flop_per_byte(hardware, weights),
         "ridge_announced_flop_per_byte": ridge_announced_flop_per_byte(hardware, weights),
         "memory_bandwidth_bytes_per_s": hardware.memory_bandwidth_bytes_per_s,
@@ -46,6 +47,9 @@ def answer_json(answer: Answer, alone: bool = True) -> dict[str, Any]:
     data |= {"shared_prefix_tokens": plan.shared_prefix_tokens, "token_s": at_floor(answer).token_s}
     reachable = at_reachable(answer)
     data |= {"reachable_tokens_per_s": reachable.tokens_per_s, "reachable_token_s": reachable.token_s}
+    sent = answer.handover
+    data |= {"handover": None if sent is None else asdict(sent) | {"link_keeps_up": sent.link_keeps_up}}
+    data |= {"sequence_kv_bytes": answer.sequence_kv_bytes}
     data |= {"speculation": speculation_json(answer.speculation, with_break_even=alone)}
     return data | {"notes": notes(answer) + list(answer.hardware.flags)}
 

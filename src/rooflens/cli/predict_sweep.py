@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rooflens.cli.predict_answer import Answer, Sources, answer
 from rooflens.cli.predict_figures import (
@@ -66,25 +66,25 @@ class Progress:
 
 def table(sweep: Sweep, found: Sequence[Answer]) -> list[str]:
     """The lines of the table: a heading, a row for each point, and what the columns are."""
-    some_expected = any(map(has_expected, found))
-    speculates = any(a.speculation is not None for a in found)
-    some_reachable = any(a.result.reachable_s is not None for a in found)
-    head = [SWEPT[name] for name in sweep.axes] + ["floor"]
-    head += ["expected"] * some_expected + ["reachable"] * some_reachable
-    head += ["tokens/s", token_word(found[0])] + [*HEAD] * speculates + ["bound", "MFU", "MBU", "fits"]
-    body = []
-    for one in found:
-        result, rate = one.result, likely(one)
-        cells = [_axis(one, name) for name in sweep.axes]
-        cells += [duration_text(result.floor_s or None)]
-        cells += [duration_text(result.expected_s)] * some_expected + [
-            duration_text(result.reachable_s)
-        ] * some_reachable
-        cells += [tokens_text(rate.tokens_per_s), duration_text(rate.token_s)]
-        cells += [*sweep_cells(one.speculation)] * speculates + [bound_text(one)]
-        body.append([*cells, percent_text(result.mfu), percent_text(result.mbu), fits_text(one)])
-    lines = aligned([[cell.replace(NOT_KNOWN, "-") for cell in row] for row in (head, *body)])
-    return [*lines, "", *_legend(found, some_expected, some_reachable)]
+    expected = any(map(has_expected, found))
+    reachable = any(a.result.reachable_s is not None for a in found)
+    columns: list[tuple[str, Callable[[Answer], str]]] = [("floor", lambda a: duration_text(a.result.floor_s or None))]
+    columns += [("expected", lambda a: duration_text(a.result.expected_s))] * expected
+    columns += [("reachable", lambda a: duration_text(a.result.reachable_s))] * reachable
+    columns += [("tokens/s", lambda a: tokens_text(likely(a).tokens_per_s))]
+    columns += [(token_word(found[0]), lambda a: duration_text(likely(a).token_s)), ("bound", bound_text)]
+    if found[0].speculation is None:
+        columns += [("MFU", lambda a: percent_text(a.result.mfu)), ("MBU", lambda a: percent_text(a.result.mbu))]
+    columns += [("fits", fits_text)]
+    rows = [[SWEPT[name] for name in sweep.axes] + [name for name, _ in columns]]
+    rows += [[_axis(one, name) for name in sweep.axes] + [text(one) for _, text in columns] for one in found]
+    if found[0].speculation is not None:
+        rows = [
+            [*row, *cells]
+            for row, cells in zip(rows, (HEAD, *(sweep_cells(a.speculation) for a in found)), strict=True)
+        ]
+    lines = aligned([[cell.replace(NOT_KNOWN, "-") for cell in row] for row in rows])
+    return [*lines, "", *_legend(found, expected, reachable)]
 
 
 def _axis(one: Answer, name: str) -> str:
@@ -102,7 +102,8 @@ def _legend(found: Sequence[Answer], some_expected: bool, some_reachable: bool) 
         rates = acceptance_words(found[0].speculation)
         yield f"depth: drafted tokens; speculating: tokens/s, and gain: over plain decoding, with {rates}"
     word = token_word(found[0])
-    whose = "at the reachable step" if some_reachable else "of a step at the floor: at most, and at least"
+    whose = "at the reachable step" if some_reachable else "at the expected step" if some_expected else ""
+    whose = whose or "at the floor: at most, and at least"
     yield f"tokens/s are of all sequences and {word} is of one, {whose}"
     yield from common_notes(found)
 

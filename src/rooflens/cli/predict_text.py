@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rooflens.analyzer.efficiency import efficiency_of
+from rooflens.analyzer.handover import Handover
 from rooflens.analyzer.predict import ridge_announced_flop_per_byte, ridge_flop_per_byte
 from rooflens.cli.predict_answer import Answer
 from rooflens.cli.predict_figures import (
     EXPECTED_WORDS,
+    at_expected,
     at_floor,
     at_reachable,
     has_expected,
@@ -15,7 +18,15 @@ from rooflens.cli.predict_figures import (
 )
 from rooflens.cli.predict_notes import misfit, notes, roof_words, spread_words
 from rooflens.cli.predict_speculation import speculation_rows
-from rooflens.cli.units import NOT_KNOWN, duration_text, gib_text, parameters_text, percent_text, si_text, tokens_text
+from rooflens.cli.units import (
+    NOT_KNOWN,
+    binary_text,
+    duration_text,
+    parameters_text,
+    percent_text,
+    si_text,
+    tokens_text,
+)
 from rooflens.model_records import HardwareSpec
 
 Row = tuple[str, str, str]  # label, value with its unit, remark
@@ -89,7 +100,12 @@ def _times(answer: Answer) -> Iterator[Row]:
 
 def reachable_words(answer: Answer) -> str:
     """What reachable means, in one sentence, and whose efficiency it is of."""
-    return "what a well-tuned engine gets, latencies and padding included; not a bound"
+    words = "what a well-tuned engine gets, with latencies, padding and collectives; not a bound"
+    found = efficiency_of(answer.hardware)
+    if found is None:
+        return words
+    whose = found.source.partition(";")[0] if found.origin == "assumed" else f"{found.origin} for it"
+    return f"{words} ({whose})"
 
 
 def _floor_remark(answer: Answer) -> str:
@@ -105,6 +121,8 @@ def _rates(answer: Answer) -> Iterator[Row]:
     result, hardware = answer.result, answer.hardware
     word = "at the floor" if result.bound_known else "at most, of a floor that may be far too low"
     reachable = at_reachable(answer)
+    if has_expected(answer):
+        word += f"; {tokens_text(at_expected(answer).tokens_per_s)} tokens/s expected"
     if reachable.tokens_per_s is not None:
         word += f"; {tokens_text(reachable.tokens_per_s)} tokens/s reachable"
     tokens = at_floor(answer).tokens_per_s
@@ -125,10 +143,24 @@ def _bytes(answer: Answer) -> Iterator[Row]:
         read += f", {si_text(result.weight_read_bytes + result.expert_bytes, 'B')} expected"
     yield "weights", si_text(result.weight_bytes, "B"), read
     yield "KV cache", si_text(result.kv_bytes, "B"), f"{si_text(result.kv_bytes_per_token, 'B')} a token"
-    each = f"of {tokens:,} tokens ({result.sequence_bytes:,.0f} bytes)"
-    yield "KV a sequence", gib_text(result.sequence_bytes), each
+    each = f"of {tokens:,} tokens ({answer.sequence_kv_bytes:,.0f} bytes)"
+    if result.sequence_bytes > 1.001 * answer.sequence_kv_bytes:
+        each += f", {binary_text(result.sequence_bytes)} in all: several devices keep the same entries"
+    yield "KV a sequence", binary_text(answer.sequence_kv_bytes), each
+    if answer.handover is not None:
+        yield from _handover_rows(answer.handover)
     if result.state_bytes:
         yield "states", si_text(result.state_bytes, "B"), "read and written in a step, whatever the context"
+
+
+def _handover_rows(sent: Handover) -> Iterator[Row]:
+    made = f"after {duration_text(sent.prefill_s)} of prefill ({sent.basis})"
+    yield "KV transfer", duration_text(sent.transfer_s), f"of one prompt's {si_text(sent.cache_bytes, 'B')}, {made}"
+    rate = f"the link carries {tokens_text(sent.link_prompts_per_s)} prompts/s, prefill makes "
+    rate += f"{tokens_text(sent.prefill_prompts_per_s)}: " + (
+        "it keeps up" if sent.link_keeps_up else "it does not keep up"
+    )
+    yield "KV link needed", si_text(sent.needed_bytes_per_s, "B/s"), rate
 
 
 def hardware_rows(hardware: HardwareSpec, weights: str) -> list[Row]:

@@ -52,9 +52,16 @@ def parameters_text(value: float) -> str:
     return f"{value:.3g}"
 
 
-def gib_text(value: float) -> str:
-    """Bytes in the binary unit in which the sizes of caches are published."""
-    return f"{value / 2**30:.3g} GiB" if value < 999.5 * 2**30 else f"{value / 2**30:,.0f} GiB"
+def binary_text(value: float) -> str:
+    """Bytes in the binary units in which the sizes of caches are published: 9.62 GiB."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if value >= 1 << power:
+            return (
+                f"{value / (1 << power):.3g} {unit}"
+                if value < 999.5 * (1 << power)
+                else f"{value / (1 << power):,.0f} {unit}"
+            )
+    return f"{value:,.0f} B"
 
 
 def percent_text(ratio: float | None) -> str:
