@@ -11,7 +11,7 @@ from rooflens.analyzer.plan import Plan
 from rooflens.analyzer.point import UniformBatch
 from rooflens.analyzer.spans import spans_of_mixer
 from rooflens.analyzer.work import Coefficients, Work, dot
-from rooflens.arch_records import CompressedAttention, LatentAttention, ModelArch
+from rooflens.arch_records import Attention, CompressedAttention, LatentAttention, ModelArch
 from rooflens.model_records import HardwareSpec
 
 
@@ -124,7 +124,7 @@ def _chosen_spans(arch: ModelArch) -> frozenset[str]:
     found, windows = set[str](), set[str]()
     for layer in arch.layers:
         mixer = layer.mixer
-        chooses = isinstance(mixer, LatentAttention | CompressedAttention) and mixer.indexer
+        chooses = isinstance(mixer, Attention | LatentAttention | CompressedAttention) and mixer.indexer
         window = {f"w{mixer.window_tokens}"} if isinstance(mixer, CompressedAttention) else set[str]()
         spans = set(spans_of_mixer(mixer))
         found |= spans - window if chooses else set()

@@ -38,6 +38,8 @@ def spans_of_mixer(mixer: Mixer | None) -> Iterator[str]:
             yield f"{WINDOW}{mixer.window_tokens}"
         if mixer.chunk_tokens:
             yield f"{CHUNK}{mixer.chunk_tokens}"
+        if mixer.indexer:
+            yield f"{WINDOW}{mixer.indexer.top_k}"
     elif isinstance(mixer, LatentAttention) and mixer.indexer:
         yield f"{WINDOW}{mixer.indexer.top_k}"
     elif isinstance(mixer, CompressedAttention):

@@ -10,12 +10,12 @@ from rooflens.analyzer.architecture.attention import softmax
 from rooflens.analyzer.architecture.latent import compressed, latent
 from rooflens.analyzer.architecture.mlp import mlp
 from rooflens.analyzer.architecture.norms import other_elements
-from rooflens.analyzer.architecture.numbers import flag, stated
+from rooflens.analyzer.architecture.numbers import flag, needed, part, stated
 from rooflens.analyzer.architecture.pattern import Place
 from rooflens.analyzer.architecture.periods import listed_places
 from rooflens.analyzer.architecture.state import state
 from rooflens.analyzer.config_fields import required, shown
-from rooflens.arch_records import Attention, CrossAttention, DenseMLP, Layer, Mixer, StateMixer
+from rooflens.arch_records import Attention, CrossAttention, DenseMLP, Indexer, Layer, Mixer, StateMixer
 from rooflens.records import RooflensError
 
 Fields = Mapping[str, Any]
@@ -92,6 +92,8 @@ def _mixer(fields: Fields, kind: str, index: int, missing: list[str]) -> Mixer |
     """The mixer of a kind; None, and a sentence in ``missing``, for one that is not understood."""
     if kind in SOFTMAX:
         return softmax(fields, kind)
+    if kind == "sparse":
+        return replace(softmax(fields, "full"), indexer=chosen_blocks(fields))
     if kind == "latent":
         return latent(fields, index)
     if kind == "compressed":
@@ -106,6 +108,18 @@ def _mixer(fields: Fields, kind: str, index: int, missing: list[str]) -> Mixer |
     word = kind.removeprefix("unknown:")
     missing.append(f"layers of kind {shown(word)} are not understood: what mixes tokens in them is not counted")
     return None
+
+
+def chosen_blocks(fields: Fields) -> Indexer:
+    """MiniMax M3's indexer: it scores each token and keeps blocks of them, the last one among them."""
+    nested = part(fields, "sparse_attention_config")
+    block = stated(fields, "index_block_size") or needed(nested, "sparse_block_size")
+    blocks = stated(fields, "index_topk_blocks") or needed(nested, "sparse_topk_blocks")
+    return Indexer(
+        heads=stated(fields, "index_n_heads") or needed(nested, "sparse_num_index_heads"),
+        head_dim=stated(fields, "index_head_dim") or needed(nested, "sparse_index_dim"),
+        top_k=block * blocks,
+    )
 
 
 def kimi_fields(fields: Fields) -> Fields:

@@ -43,7 +43,7 @@ LAYER_WORDS: Mapping[str, str] = {
     "lightning_attention": "lightning", "gated_deltanet": "gated_delta", "mamba": "mamba", "mamba2": "mamba2",
     "conv": "short_conv", "deepseek_sparse_attention": "latent", "indexed_attention": "full",
     "compressed_sparse_attention": "compressed",
-    "heavily_compressed_attention": "compressed", "minimax_m3_sparse": "full", "kda": "kda",
+    "heavily_compressed_attention": "compressed", "minimax_m3_sparse": "sparse", "kda": "kda",
     "kimi_delta_attention": "kda", "recurrent": "recurrent",
 }  # fmt: skip
 LETTERS = {"L": "window", "G": "full"}  # EXAONE 4
@@ -119,6 +119,16 @@ def _of_numbers(fields: Fields, name: str, count: int, kinds: Mapping[int, str])
         if isinstance(value, bool) or not isinstance(value, int) or value not in kinds:
             raise RooflensError(f"config field {name} has {shown(value)}: not one of {', '.join(map(str, kinds))}")
     return [kinds[value] for value in values]
+
+
+def _by_blocks_chosen(fields: Fields, count: int) -> Sequence[str] | None:
+    """MiniMax M3: 1 reads chosen blocks of tokens, 0 all of them; without the list every layer chooses."""
+    nested = fields.get("sparse_attention_config")
+    if not isinstance(nested, dict) or not flag(nested, "use_sparse_attention", default=True):
+        return None
+    if nested.get("sparse_attention_freq") is None:
+        return ["sparse"] * count
+    return _of_numbers(nested, "sparse_attention_freq", count, {0: "full", 1: "sparse"})
 
 
 def _by_ratios(fields: Fields, count: int) -> Sequence[str] | None:
@@ -244,6 +254,7 @@ RULES: tuple[Callable[[Fields, int], Sequence[str] | None], ...] = (
     _by_layer_types,
     _by_attention_types,
     _by_hybrid_pattern,
+    _by_blocks_chosen,
     _by_ratios,
     _by_period,
     _by_indices,

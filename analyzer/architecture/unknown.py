@@ -74,8 +74,10 @@ READ = frozenset((
     "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim",
     "linear_conv_kernel_dim", "linear_attn_config", "linear_num_heads", "linear_head_dim", "block_size",
     "relative_attention_num_buckets",
-    "num_attention_heads_per_layer", "intermediate_multiple_size", "qk_layernorm", "use_head_wise_attn_gate", "attention_window",
-    "encoder", "decoder", "word_embed_proj_dim", "embedding_size", "n_positions", "max_target_positions",
+    "num_attention_heads_per_layer", "intermediate_multiple_size", "qk_layernorm", "use_head_wise_attn_gate",
+    "attention_window",
+    "sparse_attention_config", "encoder", "decoder", "word_embed_proj_dim", "embedding_size", "n_positions",
+    "max_target_positions",
     "max_source_positions", "num_mel_bins", "num_hash_layers", "full_attn_layers", "num_ln_in_parallel_attn",
 ))  # fmt: skip
 SIZE_NAMES = frozenset(name for names, _ in SIZES.values() for name in names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rooflens.analyzer.operators.indexer import indexer_rows
 from rooflens.analyzer.operators.shard import Shard
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Attention
@@ -30,7 +31,9 @@ def cached_heads(shard: Shard, heads: int) -> float:
 
 
 def span_of(mixer: Attention) -> str:
-    """The span that a query looks back over, "" for all of the context."""
+    """The span that a query looks back over, "" for all of the context; that of what an indexer can choose at most."""
+    if mixer.indexer:
+        return f"{WINDOW}{mixer.indexer.top_k}"
     if mixer.window_tokens:
         return f"{WINDOW}{mixer.window_tokens}"
     return f"{CHUNK}{mixer.chunk_tokens}" if mixer.chunk_tokens else ""
@@ -47,6 +50,8 @@ def softmax_rows(shard: Shard, count: int, mixer: Attention) -> Iterator[Work]:
         qkv_columns(mixer, heads, kv),
         shard.hidden * qkv_columns(mixer, mixer.heads, mixer.kv_heads),
     )
+    if mixer.indexer:
+        yield from indexer_rows(shard, count, mixer.indexer, shard.hidden)
     yield _attention(shard, count, mixer)
     rows = heads * mixer.value_head_dim
     whole = mixer.heads * mixer.value_head_dim * shard.hidden
@@ -77,6 +82,6 @@ def _attention(shard: Shard, count: int, mixer: Attention) -> Work:
         flops={spanned("causal_pairs", span): 2 * count * heads * width},
         kv_read_bytes={context: token_bytes},
         kv_write_bytes={"query_tokens": token_bytes} if own else {},
-        stored_bytes={context: token_bytes} if own else {},
+        stored_bytes={"context_tokens" if mixer.indexer else context: token_bytes} if own else {},
         activation_bytes=shard.passed(count, heads * width),
     )

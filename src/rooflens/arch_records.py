@@ -16,7 +16,8 @@ class Attention:
     ``window_tokens``: a query sees itself and the window - 1 tokens before it. ``chunk_tokens``: a query sees its own
     chunk up to itself (Llama 4). At most one of the two is set. ``output_gate`` doubles the query projection.
     ``keys_are_values``: values are projected by the key's matrix (Gemma 4); both are cached. ``kv_shared``: keys and
-    values are another layer's: no projection and no cache of its own, and yet they are read (Gemma 3n).
+    values are another layer's: no projection and no cache of its own, and yet they are read (Gemma 3n). With an
+    ``indexer`` a query reads top_k of the tokens, whole blocks of them chosen for each KV head (MiniMax M3).
     """
 
     heads: int
@@ -28,6 +29,7 @@ class Attention:
     output_gate: bool = False
     keys_are_values: bool = False
     kv_shared: bool = False
+    indexer: Indexer | None = None
 
 
 @dataclass(frozen=True, slots=True)
