@@ -76,7 +76,10 @@ class Efficiency:
     A read of n bytes takes ``latency_s`` + n / (``ratio`` x bandwidth), for weights and for the KV cache each with
     its own pair; a product takes its flops / (``gemm_ratio`` x peak), keyed by number format with ``other`` for the
     rest, causal prefill attention ``attention_ratio`` of the 16-bit peak. ``launch_s`` is what a kernel costs inside a
-    graph, ``eager_launch_s`` outside. ``all_reduce_s``: devices -> (message bytes, seconds) in ascending order.
+    graph, ``eager_launch_s`` outside. ``all_reduce_s``: devices -> (message bytes, seconds) in ascending order, and
+    ``eager_all_reduce_s`` outside of a graph. ``weight_reads`` and ``kv_reads`` hold the pair (latency_s, ratio) of
+    formats that differ: by number format, for the KV cache with "_window" where a window is read. ``best`` are the
+    highest ratios of the same source for "weight", "kv", "gemm" and "attention".
     ``origin`` is 'published', 'assumed' (another device's figures stand in) or 'calibrated'.
     """
 
@@ -92,6 +95,10 @@ class Efficiency:
     all_reduce_s: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     origin: str = "published"
     source: str = ""
+    eager_all_reduce_s: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    weight_reads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    kv_reads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    best: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

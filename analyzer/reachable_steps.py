@@ -1,0 +1,122 @@
+"""What a well-tuned engine gets for each of many steps, and the interval around it that kernels spread over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.analyzer.efficiency import efficiency_of
+from rooflens.analyzer.features import Features
+from rooflens.analyzer.reachable import Terms, at_best, at_worst, terms_of
+from rooflens.analyzer.roofline import Roofline
+from rooflens.analyzer.work import Coefficients, Work
+from rooflens.model_records import Efficiency, StepAnalysis
+from rooflens.records import StepTable
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """For each step, seconds (steps,): floor <= ``fast_s`` <= ``reachable_s`` <= ``slow_s``.
+
+    ``reachable_s`` is what usual kernels take, ``fast_s`` the fastest of the same tables with as few experts as a pass
+    can read, and ``slow_s`` kernels whose ratios lie as far on the other side. NaN where the step is not modelled.
+    """
+
+    fast_s: Column
+    slow_s: Column
+    reachable_s: Column
+
+
+class CompiledTerms:
+    """Terms as matrices over the features called ``names``: many steps are two products, a maximum and a few curves."""
+
+    def __init__(self, terms: Terms, names: Sequence[str]) -> None:
+        self._passes = tuple(names).index("passes")
+        pairs = [pair for pair in terms.operators if any(pair)]
+        one_sided = [memory or compute for memory, compute in pairs if not (memory and compute)]
+        both = [pair for pair in pairs if all(pair)]
+        self._memory = _matrix([memory for memory, _ in both], names)
+        self._compute = _matrix([compute for _, compute in both], names)
+        self._rest = _matrix([*one_sided, terms.launches], names).sum(axis=0)
+        self._messages = _matrix([each.message for each in terms.collectives], names)
+        self._strict = _matrix([each.strict_s for each in terms.collectives], names)
+        self._calls = [each.calls for each in terms.collectives]
+        self._curves = [np.log(np.array(each.curve)).T for each in terms.collectives]
+
+    def seconds(self, features: Matrix) -> Column:
+        """Seconds (steps,) of steps with ``features`` (names, steps)."""
+        memory_s, compute_s = self._memory @ features, self._compute @ features
+        found: Column = np.maximum(memory_s, compute_s, out=memory_s).sum(axis=0)
+        found += self._rest @ features
+        if self._calls:
+            self._add_collectives(features, found)
+        return found
+
+    def _add_collectives(self, features: Matrix, found: Column) -> None:
+        passes = features[self._passes]
+        sizes = self._messages @ features / np.maximum(passes, 1e-9)
+        strict_s = self._strict @ features
+        for place, (calls, (log_size, log_s)) in enumerate(zip(self._calls, self._curves, strict=True)):
+            each = np.exp(np.interp(np.log(np.maximum(sizes[place], 1.0)), log_size, log_s))
+            found += np.maximum(np.where(sizes[place] > 0, calls * passes * each, 0.0), strict_s[place])
+
+
+class ReachableSteps:
+    """The interval of one roofline, compiled once; ``names`` are the features it needs."""
+
+    def __init__(
+        self, roofline: Roofline, efficiency: Efficiency, clock_ratio: float = 1.0, eager: bool = False
+    ) -> None:
+        rows = roofline.rows
+        strict = tuple(replace(row, expert_bytes={}) for row in rows)
+
+        def terms(work: Sequence[Work], reached: Efficiency) -> Terms:
+            return terms_of(work, roofline.hardware, reached, roofline.deployment, clock_ratio, eager)
+
+        ends = (terms(strict, at_best(efficiency)), terms(rows, efficiency), terms(rows, at_worst(efficiency)))
+        self.names = tuple(sorted({name for each in ends for name in each.names}))
+        self._fast, self._usual, self._slow = (CompiledTerms(each, self.names) for each in ends)
+        self._features = Features(self.names, roofline.block_tokens, roofline.longest_tokens)
+
+    def seconds(self, features: Matrix) -> Column:
+        """What usual kernels take for ``features`` (names, steps)."""
+        return self._usual.seconds(features)
+
+    def of(self, table: StepTable, analysis: StepAnalysis) -> Reachable:
+        """The interval of every step of ``table``, of which ``analysis`` is."""
+        ends = np.empty((3, len(table)))
+        for place, features, _ in self._features.chunks(table):
+            for row, terms in enumerate((self._fast, self._usual, self._slow)):
+                ends[row, place] = terms.seconds(features)
+        ends[0] = np.maximum(ends[0], analysis.floor_s)
+        ends = np.where(analysis.modelled, np.maximum.accumulate(ends), np.nan)
+        return Reachable(fast_s=ends[0], reachable_s=ends[1], slow_s=ends[2])
+
+
+def reachable(
+    roofline: Roofline,
+    table: StepTable,
+    analysis: StepAnalysis,
+    clock_ratio: float = 1.0,
+    eager: bool = False,
+) -> Reachable | None:
+    """The interval for every step of ``table``; None for hardware whose roof was measured, not printed.
+
+    ``analysis`` is that of the same roofline and table; ``clock_ratio`` and ``eager`` as terms_of takes them.
+    """
+    efficiency = efficiency_of(roofline.hardware)
+    if efficiency is None:
+        return None
+    return ReachableSteps(roofline, efficiency, clock_ratio, eager).of(table, analysis)
+
+
+def _matrix(parts: Sequence[Coefficients], names: Sequence[str]) -> Matrix:
+    """The coefficients (parts, names)."""
+    found = [[part.get(name, 0.0) for name in names] for part in parts]
+    return np.array(found, dtype=np.float64).reshape(len(parts), len(names))
