@@ -140,56 +140,6 @@ def test_kv_heads_that_cannot_be_divided() -> None:
         works(arch, BF16, Deployment(tensor=4))
 
 
-def test_trap_weights_are_read_once_a_pass_not_once_a_token() -> None:
-    rows = works(LLAMA_8B, BF16)
-    assert total(rows, "weight_bytes", decode(1, 10)) == total(rows, "weight_bytes", decode(128, 10))
-    # Llama 3.1 8B less the gathered embedding: 2 x (8,029,995,008 - 128256 x 4096) bytes.
-    assert total(rows, "weight_bytes", decode(1, 10)) == 2 * (8_029_995_008 - 128256 * 4096)
-
-
-def test_trap_causal_half() -> None:
-    row = next(r for r in works(LLAMA_8B, BF16) if r.operator == "attention")
-    square = 4 * 32 * 32 * 128 * 32768 * 32768
-    assert dot(row.flops, prefill(32768)) / square == pytest.approx(0.5, rel=1e-4)
-
-
-def test_trap_two_matrices_in_a_plain_mlp() -> None:
-    plain = replace(LLAMA_8B, layers=(replace(LLAMA_LAYER, mlp=DenseMLP(14336, gated=False)),))
-    gated_bytes, plain_bytes = (
-        sum(r.resident_bytes for r in works(a, BF16) if r.operator.startswith("mlp")) for a in (LLAMA_8B, plain)
-    )
-    assert plain_bytes / gated_bytes == pytest.approx(2 / 3)
-
-
-def test_trap_head_dim_is_not_hidden_by_heads() -> None:
-    wide = replace(LLAMA_8B, layers=(replace(LLAMA_LAYER, mixer=Attention(32, 8, 256, 256)),))
-    assert kv_bytes_per_token(works(wide, BF16)) == 2 * kv_bytes_per_token(works(LLAMA_8B, BF16))
-
-
-def test_trap_head_is_charged_for_sampled_rows_only() -> None:
-    rows = works(LLAMA_8B, BF16)
-    head = next(r for r in rows if r.operator == "head")
-    assert dot(head.flops, prefill(8192)) == 2 * 128256 * 4096
-    assert dot(head.weight_bytes, prefill(8192, sampled=0)) == 0
-
-
-def test_trap_kv_keeps_its_own_precision_in_prefill_and_verify() -> None:
-    fp8 = works(LLAMA_8B, replace(BF16, kv="fp8"))
-    bf16 = works(LLAMA_8B, BF16)
-    verify = features(query=32 * 4, sampled=32 * 4, context=32 * 4096, pairs=32 * (4 * 4096 + 10))
-    for at in (prefill(400, cached=600), verify, decode(32, 4096)):
-        assert total(fp8, "kv_read_bytes", at) == total(bf16, "kv_read_bytes", at) / 2
-    # A verify of 3 drafts reads the cache once, not once for each drafted token.
-    assert total(fp8, "kv_read_bytes", verify) == total(fp8, "kv_read_bytes", decode(32, 4096))
-
-
-def test_trap_quantised_weights_leave_head_and_embedding() -> None:
-    int4 = works(LLAMA_8B, replace(BF16, weights="int4"))
-    linear = (8_029_995_008 - 2 * 128256 * 4096) * (0.5 + 2 / 128)
-    assert resident_bytes(int4) == pytest.approx(linear + 2 * 2 * 128256 * 4096)
-    assert all("int4" not in row.compute for row in int4)  # weight-only: the arithmetic stays at 16 bit
-
-
 def test_tied_head_is_resident_once_and_read_as_a_head() -> None:
     tied = works(replace(LLAMA_8B, tied_head=True), BF16)
     untied = works(LLAMA_8B, BF16)
