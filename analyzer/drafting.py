@@ -21,7 +21,6 @@ from rooflens.arch_records import (
     MixtureOfExperts,
     ModelArch,
 )
-from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
 
 EAGLE_STATES = 3  # hidden states of three layers are joined into one (EAGLE-3, 2025)
@@ -120,25 +119,30 @@ def mtp_rows(arch: ModelArch, precision: Precision, deployment: Deployment) -> t
     return mtp_works(first, precision, deployment)
 
 
-def drafter(
-    draft: Draft, arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan, deepest: int
-) -> Drafter:
-    """``draft`` compiled for ``plan``, to propose up to ``deepest`` tokens; RooflensError for one that cannot be."""
+def drafter(draft: Draft, target: Compiled, precision: Precision, plan: Plan, deepest: int) -> Drafter:
+    """``draft`` compiled for ``plan``, to propose up to ``deepest`` tokens to the model ``target``, whose formats are
+    ``precision``; RooflensError for one that cannot be.
+    """
     if draft.method not in METHODS:
         raise RooflensError(f"--spec-method must be one of {', '.join(METHODS)}")
-    return Drafter(draft.method, METHODS[draft.method](_Maker(draft, arch, hardware, precision, plan, deepest)))
+    plan = replace(plan, deployment=replace(plan.deployment, pipeline=1), lora_rank=None)
+    return Drafter(draft.method, METHODS[draft.method](_Maker(draft, target, precision, plan, deepest)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """All that a method may need."""
+    """All that a method may need; ``plan`` is without a pipeline."""
 
     draft: Draft
-    arch: ModelArch
-    hardware: HardwareSpec
+    target: Compiled
     precision: Precision
     plan: Plan
     deepest: int
+
+    @property
+    def arch(self) -> ModelArch:
+        """The model that is drafted for."""
+        return self.target.arch
 
     @property
     def plain(self) -> Precision:
@@ -147,17 +151,22 @@ class _Maker:
         return self.draft.precision or Precision(weights=name, kv=self.precision.kv, head=name, activations=name)
 
     def compiled(self, arch: ModelArch, precision: Precision) -> Compiled:
-        """``arch`` on as many devices of one engine as it can be divided over, without a pipeline."""
-        spread = replace(self.plan.deployment, pipeline=1)
+        """``arch`` on as many devices of one engine as it can be divided over."""
         if self.draft.tensor is not None:
-            spread = replace(spread, tensor=self.draft.tensor, context=1)
-            return Compiled.of(arch, self.hardware, precision, spread)
+            return self._over(self.draft.tensor, arch, precision)
         try:
-            return Compiled.of(arch, self.hardware, precision, spread)
+            return self._of(arch, precision, self.plan)
         except RooflensError:
-            if spread.tensor == 1:
+            if self.plan.deployment.tensor == 1:
                 raise
-            return Compiled.of(arch, self.hardware, precision, replace(spread, tensor=1, context=1))
+            return self._over(1, arch, precision)
+
+    def _over(self, tensor: int, arch: ModelArch, precision: Precision) -> Compiled:
+        spread = replace(self.plan.deployment, tensor=tensor, context=1)
+        return self._of(arch, precision, replace(self.plan, deployment=spread))
+
+    def _of(self, arch: ModelArch, precision: Precision, plan: Plan) -> Compiled:
+        return Compiled.of(arch, self.target.hardware, precision, plan, self.target.efficiency)
 
 
 def _model(maker: _Maker) -> Compiled:
@@ -171,8 +180,8 @@ def _eagle(maker: _Maker) -> Compiled:
 
 
 def _mtp(maker: _Maker) -> Compiled:
-    spread = replace(maker.plan.deployment, pipeline=1)
-    return Compiled.single(maker.arch, maker.hardware, spread, mtp_rows(maker.arch, maker.precision, spread))
+    rows = mtp_rows(maker.arch, maker.precision, maker.plan.deployment)
+    return Compiled.staged(maker.arch, maker.target.hardware, (rows,), maker.plan, maker.target.efficiency)
 
 
 def _parallel(maker: _Maker) -> Mapping[int, Compiled]:

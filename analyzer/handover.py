@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rooflens.analyzer.counting import kv_bytes
 from rooflens.analyzer.plan import Plan
 from rooflens.analyzer.precision import Precision
-from rooflens.analyzer.step_time import Compiled, lora_of
+from rooflens.analyzer.step_time import Compiled
 from rooflens.arch_records import ModelArch
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -62,7 +62,7 @@ def handover(
         raise RooflensError("what is handed over is a prompt's cache: say --phase prefill")
     if not 0 < link.bandwidth_bytes_per_s < math.inf or not 0 <= link.latency_s < math.inf:
         raise RooflensError("a link needs a bandwidth above 0 bytes/s and a latency of 0 s or more")
-    compiled = Compiled.of(arch, hardware, precision, plan.deployment, lora_of(plan))
+    compiled = Compiled.of(arch, hardware, precision, plan)
     time = compiled.time(replace(plan, query_tokens=None))
     size_bytes = kv_bytes(arch, precision, plan.context_tokens, plan.encoder_tokens)
     sending_s = size_bytes / link.bandwidth_bytes_per_s

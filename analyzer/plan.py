@@ -31,8 +31,9 @@ class Plan:
     ``encoder_tokens`` is the length of each sequence's encoder input. ``lora_rank`` is that of the adapters which all
     sequences use, ``lora_adapters`` how many distinct ones. ``expert_sharing_ratio`` is the part of its experts that a
     token shares with the one before it in its sequence, None for independent routing; it matters to verify steps and
-    not to a bound. ``memory_bytes`` is of all devices together, None for what
-    the hardware has; ``utilization_ratio`` is the part of it the engine may use.
+    not to a bound. ``eager`` is an engine without captured graphs, which matters to what is reachable.
+    ``memory_bytes`` is of all devices together, None for what the hardware has; ``utilization_ratio`` is the part of it
+    the engine may use.
     """
 
     devices: int = 1
@@ -51,6 +52,7 @@ class Plan:
     lora_rank: int | None = None
     lora_adapters: int = 1
     expert_sharing_ratio: float | None = None
+    eager: bool = False
 
     @property
     def prefill(self) -> bool:

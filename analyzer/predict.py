@@ -21,10 +21,10 @@ from rooflens.analyzer.sides import (
     moved_bytes,
     names_of,
 )
-from rooflens.analyzer.step_time import Compiled, Cycle, lora_of
+from rooflens.analyzer.step_time import Compiled, Cycle
 from rooflens.analyzer.work import Work, dot, resident_bytes
 from rooflens.arch_records import ModelArch
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import Efficiency, HardwareSpec
 
 __all__ = [
     "PHASES",
@@ -53,9 +53,10 @@ class Prediction:
     """The roofline of a plan; seconds and bytes, everything summed over the whole deployment but the times.
 
     ``floor_s`` of a step is strict; ``expected_s`` is the same with the experts that uniform routing reads, and
-    ``reachable_s`` what a well-tuned engine gets, None where not known; neither is a bound. ``mfu`` (of the datasheet's
-    peak) and ``mbu`` are what a step at the floor would reach, so no real step exceeds them. ``tokens_per_s`` are
-    output tokens in decode (with every drafted token accepted), prompt tokens in prefill, at the floor.
+    ``reachable_s`` what a well-tuned engine gets (``reachable_origin`` is that of its Efficiency); neither is a bound.
+    ``mfu`` (of the datasheet's peak) and ``mbu`` are what a step at the floor would reach, so no real step exceeds
+    them. ``tokens_per_s`` are output tokens in decode (with every drafted token accepted), prompt tokens in prefill, at
+    the floor.
 
     ``weight_bytes`` are resident, ``weight_read_bytes`` the fewest read in one step, ``expert_bytes`` what uniform
     routing reads beyond them; ``kv_bytes`` is the cache of the batch, states included, ``sequence_bytes`` that of one
@@ -77,6 +78,7 @@ class Prediction:
     link_s: float
     expected_s: float
     reachable_s: float | None
+    reachable_origin: str | None
     tokens_per_s: float | None
     bound: str | None
     bound_known: bool
@@ -121,10 +123,15 @@ def ridge_announced_flop_per_byte(hardware: HardwareSpec, weights: str) -> float
     return None if rate is None else rate / hardware.memory_bandwidth_bytes_per_s
 
 
-def predict(arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan) -> Prediction:
-    """The bounds of one step of ``plan``; RooflensError in one line for a plan that makes no sense."""
+def predict(
+    arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan, efficiency: Efficiency | None = None
+) -> Prediction:
+    """The bounds of one step of ``plan``; RooflensError in one line for a plan that makes no sense.
+
+    ``efficiency`` is what kernels reach, by default what was published of the hardware.
+    """
     check_plan(plan)
-    compiled = Compiled.of(arch, hardware, precision, plan.deployment, lora_of(plan))
+    compiled = Compiled.of(arch, hardware, precision, plan, efficiency)
     cycle = compiled.cycle(plan)
     mean = micro_batch(batch_of(arch, plan, plan.batch / plan.ranks), cycle.micro_batches)
     sums = _Sums(compiled.whole, plan, cycle.micro_batches, point_features(mean, names_of(compiled.whole)))
@@ -172,7 +179,7 @@ def _prediction(compiled: Compiled, plan: Plan, cycle: Cycle, sums: _Sums) -> Pr
     each = plan.deployment.tensor * kept_bytes(sums.rows, plan, 1)
     tokens = plan.batch * plan.computed_tokens
     weights = plan.devices / plan.deployment.pipeline * resident_bytes(sums.rows)
-    counted = parameters(compiled.arch)
+    counted, reached = parameters(compiled.arch), compiled.reachable(plan)
     return Prediction(
         floor_s=floor_s,
         memory_s=sides.memory_s,
@@ -180,7 +187,8 @@ def _prediction(compiled: Compiled, plan: Plan, cycle: Cycle, sums: _Sums) -> Pr
         serial_floor_s=sides.serial_s,
         link_s=sides.link_s,
         expected_s=sides.expected_floor_s,
-        reachable_s=None,
+        reachable_s=None if reached is None else max(reached[0], floor_s),
+        reachable_origin=None if compiled.efficiency is None else compiled.efficiency.origin,
         tokens_per_s=tokens / floor_s if floor_s else None,
         bound=cycle.bound,
         bound_known=known and floor_s > 0 and (floor_s == sides.memory_s or sides.uncached_s <= floor_s),

@@ -16,9 +16,9 @@ from rooflens.analyzer.acceptance import Acceptance, check_acceptance, expected_
 from rooflens.analyzer.drafting import METHODS, Draft, Drafter, drafter
 from rooflens.analyzer.plan import LARGEST, Plan
 from rooflens.analyzer.precision import Precision
-from rooflens.analyzer.step_time import Compiled, lora_of
+from rooflens.analyzer.step_time import Compiled
 from rooflens.arch_records import ModelArch
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
 DEEPEST = 16  # drafted tokens that are worth a look: at 95 % acceptance the 17th arrives in 42 of 100 steps
@@ -80,6 +80,7 @@ class Speculator:
         plan: Plan,
         draft: Draft,
         acceptance: Acceptance,
+        efficiency: Efficiency | None = None,
     ) -> Speculator:
         """Raises RooflensError for a draft, an acceptance or a plan that makes no sense."""
         check_acceptance(acceptance)
@@ -87,8 +88,8 @@ class Speculator:
             raise RooflensError("speculation speeds up decode only: leave --phase prefill out")
         plan = replace(plan, query_tokens=1)
         deepest = min(DEEPEST, len(acceptance)) if isinstance(acceptance, tuple) else DEEPEST
-        target = Compiled.of(arch, hardware, precision, plan.deployment, lora_of(plan))
-        return cls(target, drafter(draft, arch, hardware, precision, plan, deepest), plan, acceptance, deepest)
+        target = Compiled.of(arch, hardware, precision, plan, efficiency)
+        return cls(target, drafter(draft, target, precision, plan, deepest), plan, acceptance, deepest)
 
     def gain(self, depth: int, batch: int | None = None, context_tokens: int | None = None) -> Gain:
         """Speculation of ``depth`` tokens at this batch and context, by default the plan's."""

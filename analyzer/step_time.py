@@ -6,14 +6,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.operators import Lora, check_link, stage_works
 from rooflens.analyzer.plan import Plan, check_plan
 from rooflens.analyzer.point import UniformBatch, point_features
 from rooflens.analyzer.precision import Precision
+from rooflens.analyzer.reachable import Terms, seconds_of, terms_of
 from rooflens.analyzer.sides import Sides, batch_of, micro_batch, names_of, sides_of
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Deployment, ModelArch
-from rooflens.model_records import Bound, HardwareSpec
+from rooflens.model_records import Bound, Efficiency, HardwareSpec
 
 REACHABLE, EXPECTED = "reachable", "expected floor"  # what a duration stands for
 
@@ -57,13 +59,21 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """``stages`` are the operators of one device of each pipeline stage, equal ones once, ``whole`` those of all."""
+    """``stages`` are the operators of one device of each pipeline stage, equal ones once, ``whole`` those of all.
+
+    ``stage_terms`` and ``whole_terms`` are their seconds at ``efficiency``, which is None where no kernels of such a
+    device have been measured.
+    """
 
     arch: ModelArch
     hardware: HardwareSpec
     deployment: Deployment
+    efficiency: Efficiency | None
     stages: tuple[tuple[Work, ...], ...]
     whole: tuple[Work, ...]
+    stage_terms: tuple[Terms, ...]
+    whole_terms: Terms | None
+    names: frozenset[str]
 
     @classmethod
     def of(
@@ -71,21 +81,43 @@ class Compiled:
         arch: ModelArch,
         hardware: HardwareSpec,
         precision: Precision,
-        deployment: Deployment,
-        lora: Lora | None = None,
+        plan: Plan,
+        efficiency: Efficiency | None = None,
     ) -> Compiled:
-        """RooflensError where the model cannot be spread that way, or several devices have no link."""
-        check_link(hardware, deployment.devices * deployment.data)
-        stages = stage_works(arch, precision, deployment, lora)
-        return cls(arch, hardware, deployment, _distinct(stages), tuple(row for stage in stages for row in stage))
+        """For the deployment of ``plan``; without ``efficiency`` that which was published of the hardware.
+
+        RooflensError where the model cannot be spread that way, or several devices have no link.
+        """
+        return cls.staged(
+            arch, hardware, stage_works(arch, precision, plan.deployment, lora_of(plan)), plan, efficiency
+        )
 
     @classmethod
-    def single(
-        cls, arch: ModelArch, hardware: HardwareSpec, deployment: Deployment, rows: tuple[Work, ...]
+    def staged(
+        cls,
+        arch: ModelArch,
+        hardware: HardwareSpec,
+        stages: tuple[tuple[Work, ...], ...],
+        plan: Plan,
+        efficiency: Efficiency | None = None,
     ) -> Compiled:
-        """A part of a model, by its rows, without a pipeline."""
-        check_link(hardware, deployment.devices * deployment.data)
-        return cls(arch, hardware, deployment, (rows,), rows)
+        """The same for the rows of one device of each stage; raises what ``of`` raises."""
+        spread = plan.deployment
+        check_link(hardware, spread.devices * spread.data)
+        known = efficiency or efficiency_of(hardware)
+        distinct, whole = _distinct(stages), tuple(row for stage in stages for row in stage)
+        terms = [terms_of(r, hardware, known, spread, eager=plan.eager) for r in (*distinct, whole)] if known else []
+        return cls(
+            arch=arch,
+            hardware=hardware,
+            deployment=spread,
+            efficiency=known,
+            stages=distinct,
+            whole=whole,
+            stage_terms=tuple(terms[:-1]),
+            whole_terms=terms[-1] if terms else None,
+            names=frozenset(names_of(whole)).union(*(each.names for each in terms)),
+        )
 
     def cycle(self, plan: Plan) -> Cycle:
         """The least time in which every sequence of the busiest rank gets through all stages.
@@ -94,27 +126,43 @@ class Compiled:
         least the larger of the two, and the m that makes it least is the bound. More micro-batches than stages only
         read the weights more often. A prompt can be cut anywhere, so of a prefill the slowest stage is the bound.
         """
-        batch = batch_of(self.arch, plan, math.ceil(plan.batch / plan.ranks))
-        most = 1 if plan.prefill else max(1, min(self.deployment.pipeline, int(batch.sequences)))
-        names = names_of(self.whole)
-        return min((self._slowest(batch, names, count) for count in range(1, most + 1)), key=_floor_s)
+        batch = self._batch(plan)
+        return min((self._slowest(batch, count) for count in self._counts(batch)), key=_floor_s)
+
+    def reachable(self, plan: Plan) -> tuple[float, int] | None:
+        """(seconds, micro-batches) of the same step at what kernels reach, in the best number of micro-batches.
+
+        None where no kernels of such a device have been measured.
+        """
+        if self.whole_terms is None:
+            return None
+        batch = self._batch(plan)
+        return min((self._reached_s(batch, count, self.whole_terms), count) for count in self._counts(batch))
 
     def time(self, plan: Plan) -> StepTime:
         """How long one step of ``plan`` takes, whose deployment is this one's."""
         check_plan(plan)
-        cycle = self.cycle(plan)
-        return StepTime(
-            seconds=cycle.sides.expected_floor_s,
-            basis=EXPECTED,
-            floor_s=cycle.sides.floor_s,
-            bound=cycle.bound,
-            micro_batches=cycle.micro_batches,
-        )
+        cycle, reached = self.cycle(plan), self.reachable(plan)
+        seconds, parts = reached or (cycle.sides.expected_floor_s, cycle.micro_batches)
+        basis = EXPECTED if reached is None else REACHABLE
+        return StepTime(max(seconds, cycle.sides.floor_s), basis, cycle.sides.floor_s, cycle.bound, parts)
 
-    def _slowest(self, batch: UniformBatch, names: set[str], count: int) -> Cycle:
+    def _batch(self, plan: Plan) -> UniformBatch:
+        return batch_of(self.arch, plan, math.ceil(plan.batch / plan.ranks))
+
+    def _counts(self, batch: UniformBatch) -> range:
+        """Into how many micro-batches it is worth cutting."""
+        return range(1, 2 if batch.prefill else 1 + max(1, min(self.deployment.pipeline, int(batch.sequences))))
+
+    def _reached_s(self, batch: UniformBatch, count: int, whole: Terms) -> float:
+        features = point_features(micro_batch(batch, count), self.names)
+        slowest_s = count * max(seconds_of(terms, features) for terms in self.stage_terms)
+        return slowest_s if batch.prefill else max(slowest_s, seconds_of(whole, features))
+
+    def _slowest(self, batch: UniformBatch, count: int) -> Cycle:
         """What takes longest with ``count`` micro-batches."""
         part, hardware, spread = micro_batch(batch, count), self.hardware, self.deployment
-        features = point_features(part, names)
+        features = point_features(part, self.names)
         sides = [sides_of(rows, features, hardware, spread.tensor).times(count) for rows in self.stages]
         found = [Cycle(count, each, rows, part, count) for each, rows in zip(sides, self.stages, strict=True)]
         if spread.pipeline > 1 and not batch.prefill:

@@ -17,19 +17,21 @@ from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import choose_precision
 from rooflens.analyzer.predict import Plan, predict
 from rooflens.analyzer.speculation import METHODS, Draft, Speculator
-from rooflens.arch_records import Attention, Deployment, ModelArch
+from rooflens.arch_records import Attention, Deployment
+from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
 
 LLAMA_70B, LLAMA_8B = find_model("meta-llama-3-70b"), find_model("meta-llama-3-8b")
 H100, H200 = find_hardware("h100-sxm5-80"), find_hardware("h200-sxm-141")
+BARE = replace(H100, origin="measured")  # no published kernels: durations are those of the floor
 EIGHT = Deployment(tensor=8)
 
 
 def speculator(
-    method: str = "ngram", acceptance: Any = 0.8, arch: ModelArch = LLAMA_70B, context: int = 2048, **draft: Any
+    method: str = "ngram", acceptance: Any = 0.8, context: int = 2048, hardware: HardwareSpec = BARE, **draft: Any
 ) -> Speculator:
-    plan = Plan(8, EIGHT, context_tokens=context)
-    return Speculator.of(arch, H100, choose_precision(arch), plan, Draft(method, **draft), acceptance)
+    plan, arch = Plan(8, EIGHT, context_tokens=context), LLAMA_70B
+    return Speculator.of(arch, hardware, choose_precision(arch), plan, Draft(method, **draft), acceptance)
 
 
 def test_expected_tokens() -> None:
@@ -134,10 +136,10 @@ def test_experts_make_a_verify_step_dearer() -> None:
     layer = 48 * 3 * 2048 * 768 * 2  # bytes of one expert in every layer
     assert plain.expert_bytes == pytest.approx(0, abs=1)
     assert verify.expert_bytes == pytest.approx((2 - 8 / 128 - 1) * 8 * layer)
-    found = Speculator.of(arch, H100, precision, Plan(context_tokens=0), Draft("ngram"), 0.8)
+    found = Speculator.of(arch, BARE, precision, Plan(context_tokens=0), Draft("ngram"), 0.8)
     assert 1.5 < found.gain(1).verify_ratio < 2 - 8 / 128
     # The more alike neighbours choose, the cheaper it is; at batch 512 nearly all experts are read anyway.
-    alike = Speculator.of(arch, H100, precision, Plan(context_tokens=0, expert_sharing_ratio=0.5), Draft("ngram"), 0.8)
+    alike = Speculator.of(arch, BARE, precision, Plan(context_tokens=0, expert_sharing_ratio=0.5), Draft("ngram"), 0.8)
     assert alike.gain(1).verify_ratio < found.gain(1).verify_ratio
     assert found.gain(1, batch=64).verify_ratio < found.gain(1).verify_ratio
     assert verify.weight_read_bytes == plain.weight_read_bytes  # of the strict floor: the fewest experts
@@ -182,6 +184,22 @@ def test_a_model_with_states_drafts_and_verifies() -> None:
     arch = stateful()
     found = Speculator.of(arch, H100, choose_precision(arch), Plan(), Draft("eagle3"), 0.8)
     assert found.gain(2).gain > 1
+
+
+def test_with_published_kernels_the_gain_is_that_of_what_is_reachable() -> None:
+    found, floor = speculator(hardware=H100), speculator()
+    assert (found.gain(4).basis, floor.gain(4).basis) == ("reachable", "expected floor")
+    for batch in (1, 64, 256):
+        result = predict(LLAMA_70B, H100, choose_precision(LLAMA_70B), Plan(8, EIGHT, batch, 2048, query_tokens=5))
+        assert found.gain(4, batch).verify_s == result.reachable_s
+        assert floor.gain(4, batch).verify_s == result.expected_s
+    # Latencies that a step pays once, however many rows it computes, make a sparse model's verify step cheaper.
+    arch, plan = sparse(), Plan(context_tokens=0)
+    real, ideal = (
+        Speculator.of(arch, hardware, choose_precision(arch), plan, Draft("ngram"), 0.8).gain(1)
+        for hardware in (H100, BARE)
+    )
+    assert real.gain > ideal.gain
 
 
 def test_a_draft_that_cannot_be_divided_runs_on_one_device() -> None:
