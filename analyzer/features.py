@@ -138,18 +138,22 @@ class Features:
     """The features called ``names`` of many steps, compiled once.
 
     With ``block_tokens`` (tokens of one KV block), what is read of the cache is bounded by what the blocks held can
-    store: see SharedBlocks. ``longest_tokens`` is the longest context that a sequence may have, for bounds where the
-    lengths of a step are not known.
+    store, of ``kv_groups`` groups of layers: see SharedBlocks. ``longest_tokens`` is the longest context that a
+    sequence may have, for bounds where the lengths of a step are not known.
     """
 
     def __init__(
-        self, names: Sequence[str], block_tokens: int | None = None, longest_tokens: int | None = None
+        self,
+        names: Sequence[str],
+        block_tokens: int | None = None,
+        longest_tokens: int | None = None,
+        kv_groups: int = 1,
     ) -> None:
         """RooflensError for a name that is no feature."""
         self.names = tuple(names)
         self._features = tuple(feature(name, longest_tokens) for name in self.names)
         self._needs = tuple(dict.fromkeys(column for each in self._features for column in each.needs))
-        self._block_tokens = block_tokens
+        self._block_tokens, self._kv_groups = block_tokens, kv_groups
 
     def chunks(self, table: StepTable) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.bool_]]]:
         """The steps of ``table`` in order: which, their features (names, steps), and whether all are known (steps,).
@@ -159,7 +163,7 @@ class Features:
         for column in self._needs:
             if column not in table.columns:
                 raise RooflensError(f"the recording has no column {column}: its roofline cannot be computed")
-        shared = SharedBlocks(self.names, self._block_tokens)
+        shared = SharedBlocks(self.names, self._block_tokens, self._kv_groups)
         for start in range(0, len(table), CHUNK_STEPS):
             rows = Rows(table, start, min(start + CHUNK_STEPS, len(table)))
             matrix = np.empty((len(self.names), len(rows)))

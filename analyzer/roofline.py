@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -47,14 +47,16 @@ class Roofline:
         deployment: Deployment = ONE_DEVICE,
         block_tokens: int | None = None,
         longest_tokens: int | None = None,
+        kv_groups: int = 1,
     ) -> None:
         """``block_tokens`` is the size of a KV block; with it, prefixes shared between sequences count once.
 
-        ``longest_tokens`` is the longest context that the engine takes, as the model says where None. Raises
-        RooflensError for a model that cannot be divided so, or several devices without a link.
+        ``longest_tokens`` is the longest context that the engine takes, as the model says where None; ``kv_groups``
+        how many groups of layers have blocks of their own. Raises RooflensError for a model that cannot be divided
+        so, or several devices without a link.
         """
         self.arch, self.hardware, self.precision = arch, hardware, precision
-        self.deployment, self.block_tokens = deployment, block_tokens
+        self.deployment, self.block_tokens, self.kv_groups = deployment, block_tokens, kv_groups
         self.longest_tokens = longest_tokens or arch.max_context_tokens
         self.rows: tuple[Work, ...] = works(arch, precision, deployment)
         self._spread = _linked_devices(self.rows, deployment)
@@ -62,7 +64,7 @@ class Roofline:
         whole = self.rows if deployment.pipeline == 1 else works(arch, precision, replace(deployment, pipeline=1))
         self.names = features_of((*self.rows, *whole))
         self.sides = Sides(self.rows, self.names, hardware, deployment.tensor)
-        self._features = Features(self.names, block_tokens, self.longest_tokens)
+        self._features = self.features_called(self.names)
         self._analysis = AnalysisRows(self.rows, whole, self.names, hardware, deployment)
         self._unknown = unknown_rate(hardware, self.rows)
         self._notes = self._all_notes()
@@ -79,11 +81,17 @@ class Roofline:
         if arch.activation_assumed and not info.weight_dtype:
             arch = replace(arch, assumptions=(*arch.assumptions, "no dtype is stated: bf16 is assumed"))
         precision, deployment = precision_of(info, arch), deployment_of(info)
-        return cls(arch, hardware, precision, deployment, info.block_tokens, info.max_context_tokens)
+        groups = max(1, len(info.kv_groups))
+        return cls(arch, hardware, precision, deployment, info.block_tokens, info.max_context_tokens, groups)
 
     def on(self, hardware: HardwareSpec) -> Roofline:
         """The same model, spread in the same way, on other hardware; raises what Roofline raises."""
-        return Roofline(self.arch, hardware, self.precision, self.deployment, self.block_tokens, self.longest_tokens)
+        spread = self.precision, self.deployment
+        return Roofline(self.arch, hardware, *spread, self.block_tokens, self.longest_tokens, self.kv_groups)
+
+    def features_called(self, names: Sequence[str]) -> Features:
+        """Features of this engine's steps; RooflensError for a name that is none."""
+        return Features(names, self.block_tokens, self.longest_tokens, self.kv_groups)
 
     def chunks(self, table: StepTable) -> Iterator[tuple[slice, Matrix, NDArray[np.bool_]]]:
         """The steps of ``table`` in order, some thousands at a time: which, their features, which are modelled.

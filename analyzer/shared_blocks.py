@@ -19,9 +19,14 @@ class SharedBlocks:
     most: so a window of each sequence, S tokens in all, has at least S - (C - H) distinct ones, and S / n of n
     sequences. Blocks are whole, so the bound is exact to one block a sequence. A model whose layers all have windows
     holds no more than its longest one reaches: there C is the sum over that.
+
+    ``groups`` of layers may have blocks of their own out of one pool, of which all together are counted. The layers
+    that see the whole context hold the largest part, and each of the other groups no more than a window, what is being
+    computed and two blocks of each sequence.
     """
 
-    def __init__(self, names: Sequence[str], block_tokens: int | None) -> None:
+    def __init__(self, names: Sequence[str], block_tokens: int | None, groups: int = 1) -> None:
+        self._groups = max(1, groups)
         self._places = {name: at for at, name in enumerate(names) if split(name)[0] == CONTEXT}
         self._block_tokens = block_tokens
         self._share = 1.0  # of the last certain step before
@@ -35,7 +40,8 @@ class SharedBlocks:
         if not self._block_tokens or not self._places or "kv_blocks_used" not in rows.table.columns:
             return
         whole = matrix[self._places[self._whole]].copy()
-        share = self._shares(rows, whole)
+        spans = [matrix[at] for name, at in self._places.items() if name != self._whole]
+        share = self._shares(rows, whole, np.maximum.reduce(spans) if spans else np.zeros(len(rows)))
         if bool((share >= 1.0).all()):
             return
         twice = whole * (1.0 - share)
@@ -49,7 +55,14 @@ class SharedBlocks:
         """Sequences of a step, infinite where not known."""
         return np.maximum(rows.filled("requests", np.inf) / np.maximum(rows.steps, 1.0), 1.0)
 
-    def _shares(self, rows: Rows, contexts: Column) -> Column:
+    def _own(self, rows: Rows, held: Column, windows: Column) -> Column:
+        """Tokens in the blocks of the layers whose contexts are counted, of those in all blocks."""
+        if self._groups == 1:
+            return held
+        rest = windows + rows["query_tokens"] + 2 * (self._block_tokens or 1) * rows.filled("requests", np.inf)
+        return np.maximum(held / self._groups, held - (self._groups - 1) * rest)
+
+    def _shares(self, rows: Rows, contexts: Column, windows: Column) -> Column:
         """What part of the contexts the blocks held can store at most, for each step; 1 where nothing is shared.
 
         The blocks are counted after the step, when what ended in it, or was preempted for the next, is free already:
@@ -67,7 +80,8 @@ class SharedBlocks:
         if "preempted" in rows.table.columns:
             after = rows.table["preempted"][rows.start + 1 : rows.end + 1] == 0
             certain[: len(after)] &= many[: len(after)] | after
-        share = np.minimum(1.0, blocks * (self._block_tokens or 1) * steps / np.maximum(contexts, 1.0))
+        held = self._own(rows, blocks * (self._block_tokens or 1) * steps, windows)
+        share = np.minimum(1.0, held / np.maximum(contexts, 1.0))
         before, at = self._share, np.flatnonzero(certain)
         if len(at):
             self._share = float(share[at[-1]])
