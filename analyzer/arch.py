@@ -33,9 +33,9 @@ def find_model(name: str, read_quantization: bool = True) -> ModelArch:
     if name.endswith(".json") or _exists(path):
         return arch_from_file(path / "config.json" if path.is_dir() else path, read_quantization)
     names = {n: str(row["id"]) for row in known_models() for n in (row["id"], row["hf_id"])}
-    ids = ", ".join(row["id"] for row in known_models())
     raise RooflensError(
-        f"unknown model {name[:80]!r}{did_you_mean(name, names)}; give the path of its config.json, or one of: {ids}"
+        f"unknown model {name[:80]!r}{did_you_mean(name, names)}; give the path of its config.json, or one of "
+        "'rooflens predict --list'"
     )
 
 

@@ -40,7 +40,6 @@ def find_hardware(name: str) -> HardwareSpec:
     device than "NVIDIA H200", and a wrong roof is worse than none.
     """
     wanted = name.strip().casefold()
-    known = known_hardware()
     if (spec := _named(wanted)) is not None:
         return spec
     if wanted.endswith(".toml"):
@@ -48,9 +47,9 @@ def find_hardware(name: str) -> HardwareSpec:
     whole, profile = split_name(wanted)
     if profile is not None and (spec := _named(whole)) is not None:
         return slice_of(spec, profile)
-    names = {n: spec.id for spec in known.values() for n in all_names(spec)} | {"this-cpu": "this-cpu"}
+    names = {n: spec.id for spec in known_hardware().values() for n in all_names(spec)} | {"this-cpu": "this-cpu"}
     raise RooflensError(
-        f"unknown hardware {name[:60]!r}{did_you_mean(name, names)}; known: {', '.join(known)}, this-cpu; {OWN_FILE}"
+        f"unknown hardware {name[:60]!r}{did_you_mean(name, names)}; 'rooflens predict --list' names all; {OWN_FILE}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from rooflens.analyzer.arch import find_model
@@ -12,6 +13,7 @@ from rooflens.analyzer.handover import Handover, Link, handover
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import Precision, choose_precision
 from rooflens.analyzer.predict import Plan, Prediction, predict
+from rooflens.analyzer.tensor_files import precision_from_files, weight_files
 from rooflens.arch_records import Deployment, ModelArch
 from rooflens.cli.named import is_this_cpu
 from rooflens.cli.predict_options import Asked, spread
@@ -30,6 +32,7 @@ PLAN_FIELDS = {
     "graph_sizes": "graph_sizes",
     "encoder_tokens": "encoder_tokens",
 }
+WEIGHT_ENDINGS = (".gguf", ".safetensors")
 PREFILL_ONLY = ("chunk", "cached")
 DEFAULT_DRAFTS = 4  # of a verify step whose depth was not given
 
@@ -38,7 +41,8 @@ DEFAULT_DRAFTS = 4  # of a verify step whose depth was not given
 class Answer:
     """A prediction with what it was made of.
 
-    ``sequence_kv_bytes`` is the cache of one sequence, each entry once however many devices keep it.
+    ``sequence_kv_bytes`` is the cache of one sequence, each entry once however many devices keep it, and
+    ``next_token_kv_bytes`` what one more token adds to it. ``exact_weights``: their bytes are those of the files.
     """
 
     asked: Asked
@@ -48,6 +52,8 @@ class Answer:
     plan: Plan
     result: Prediction
     sequence_kv_bytes: float
+    next_token_kv_bytes: float
+    exact_weights: bool = False
     speculation: Speculation | None = None
     handover: Handover | None = None
 
@@ -63,19 +69,53 @@ class Sources:
 
     _models: dict[tuple[str, bool], ModelArch] = field(default_factory=dict)
     _devices: dict[str, HardwareSpec] = field(default_factory=dict)
+    _formats: dict[tuple[str, str | None, str | None], Precision] = field(default_factory=dict)
 
     def model(self, name: str, read_quantization: bool) -> ModelArch:
-        """The model called ``name``."""
+        """The model called ``name``; for a file of weights that of the config.json beside it."""
         key = (name, read_quantization)
         if key not in self._models:
-            self._models[key] = find_model(name, read_quantization=read_quantization)
+            files = files_of(name)
+            known = name if files is None or files.is_dir() else str(_config_beside(files))
+            self._models[key] = find_model(known, read_quantization=read_quantization)
         return self._models[key]
+
+    def precision(self, name: str, weights: str | None, kv: str | None) -> Precision:
+        """The formats of the model called ``name``, where these two may override what its files say."""
+        key = (name, weights, kv)
+        if key not in self._formats:
+            arch, files = self.model(name, read_quantization=weights is None), files_of(name)
+            exact = weights is None and files is not None
+            self._formats[key] = (
+                precision_from_files(arch, files, kv) if exact and files else choose_precision(arch, weights, kv)
+            )
+        return self._formats[key]
 
     def hardware(self, name: str) -> HardwareSpec:
         """The device called ``name``; this-cpu is measured."""
         if name not in self._devices:
             self._devices[name] = measured_cpu() if is_this_cpu(name) else find_hardware(name)
         return self._devices[name]
+
+
+def files_of(name: str) -> Path | None:
+    """The files of weights that ``name`` leads to: itself, or a folder that holds some; None for any other name."""
+    path = Path(name)
+    try:
+        if path.suffix in WEIGHT_ENDINGS and path.is_file():
+            return path
+        return path if path.is_dir() and weight_files(path) else None
+    except (OSError, ValueError):  # no name that a file could have
+        return None
+
+
+def _config_beside(file: Path) -> Path:
+    config = file.with_name("config.json")
+    if not config.is_file():
+        raise RooflensError(
+            f"{file.name[:60]}: the model's config.json must lie beside it: fetch it from where the file is"
+        )
+    return config
 
 
 def measured_cpu() -> HardwareSpec:
@@ -91,7 +131,7 @@ def answer(asked: Asked, sources: Sources) -> Answer:
     if asked.model is None:
         raise RooflensError("no --model was given: without one only a device's ridge can be shown")
     arch = sources.model(asked.model, read_quantization=asked.weights is None)
-    precision = choose_precision(arch, asked.weights, asked.kv)
+    precision = sources.precision(asked.model, asked.weights, asked.kv)
     plan = plan_of(asked)
     hardware = sources.hardware(asked.hardware)
     result = predict(arch, hardware, precision, plan)
@@ -99,9 +139,10 @@ def answer(asked: Asked, sources: Sources) -> Answer:
     if speculates(asked):
         drafting = None if asked.draft_model is None else sources.model(asked.draft_model, read_quantization=True)
         found = speculation(asked, arch, hardware, precision, plan, drafting)
-    each = kv_bytes(arch, precision, plan.context_tokens, plan.encoder_tokens)
+    each, longer = (kv_bytes(arch, precision, plan.context_tokens + more, plan.encoder_tokens) for more in (0, 1))
+    exact = asked.weights is None and files_of(asked.model) is not None
     sent = None if asked.kv_link is None else _handover(asked.kv_link, arch, hardware, precision, plan)
-    return Answer(asked, arch, hardware, precision, plan, result, each, found, sent)
+    return Answer(asked, arch, hardware, precision, plan, result, each, longer - each, exact, found, sent)
 
 
 def _handover(

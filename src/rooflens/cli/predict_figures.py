@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rooflens.analyzer.precision import Precision
 from rooflens.cli.predict_answer import Answer
 from rooflens.cli.units import NOT_KNOWN, duration_text, percent_text, si_text, tokens_text
 
@@ -103,6 +104,19 @@ COMPARED: Sequence[Figure] = (
     Figure("longest context", lambda a: a.result.max_context_tokens, lambda a: f"{a.result.max_context_tokens:,}"),
     Figure("fits", lambda a: None, lambda a: fits_text(a)),
 )  # fmt: skip
+
+
+LINEAR = ("attention", "mlp", "experts", "shared_experts", "state")  # groups whose formats are worth a word
+
+
+def formats_text(precision: Precision) -> str:
+    """The format of most weights, and of the groups that have another: fp8 (experts mxfp4)."""
+    others = []
+    for group in LINEAR:
+        names = {part.name for part in precision.groups.get(group, ()) if part.share > 0.01}
+        if names and names != {precision.weights}:
+            others.append(f"{group.replace('_', ' ')} {' and '.join(sorted(names))}")
+    return f"{precision.weights} ({', '.join(others)})" if others else precision.weights
 
 
 def bound_text(answer: Answer) -> str:

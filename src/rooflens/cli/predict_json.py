@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from rooflens.analyzer.precision import GROUPS
 from rooflens.analyzer.predict import Prediction, ridge_announced_flop_per_byte, ridge_flop_per_byte
 from rooflens.cli.predict_answer import Answer
 from rooflens.cli.predict_figures import at_floor, at_reachable
@@ -49,9 +50,15 @@ def answer_json(answer: Answer, alone: bool = True) -> dict[str, Any]:
     data |= {"reachable_tokens_per_s": reachable.tokens_per_s, "reachable_token_s": reachable.token_s}
     sent = answer.handover
     data |= {"handover": None if sent is None else asdict(sent) | {"link_keeps_up": sent.link_keeps_up}}
-    data |= {"sequence_kv_bytes": answer.sequence_kv_bytes}
+    data |= {"sequence_kv_bytes": answer.sequence_kv_bytes, "next_token_kv_bytes": answer.next_token_kv_bytes}
+    data |= {"exact_weights": answer.exact_weights, "group_formats": _group_formats(answer)}
     data |= {"speculation": speculation_json(answer.speculation, with_break_even=alone)}
     return data | {"notes": notes(answer) + list(answer.hardware.flags)}
+
+
+def _group_formats(answer: Answer) -> dict[str, list[dict[str, Any]]]:
+    """By group of tensors: its formats, with their share of the elements and what one takes."""
+    return {group: [asdict(part) for part in answer.precision.parts(group)] for group in GROUPS}
 
 
 def what_if_json(now: Answer, others: Sequence[Answer], what_ifs: Sequence[WhatIf]) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from rooflens.analyzer.arch import known_models
+from rooflens.analyzer.hardware import known_hardware
 from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS
 from rooflens.cli.amounts import count, counts, depths, link_rate, memory_size, ratio, ratios
 from rooflens.cli.what_if import METHODS, PHASE_NAMES
@@ -199,7 +201,24 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         help="a what-if beside the answer: weights=fp8, or batch=128,kv=fp8; may be given several times",
     )
     add("--plot", metavar="FILE|-", help="roofline and tokens/s against batch: a .svg or .png, or - for the terminal")
+    add("--list", action=ListNames, help="the known models and devices, and nothing else")
     add("--json", action="store_true", help="JSON in SI units, null for what is not known; a list of a sweep")
+
+
+class ListNames(argparse.Action):
+    """Prints every name that --model and --hardware know, and ends, as --help does."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=False, help=settings.get("help"))
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        """Print the names and end."""
+        models = [("models", ""), *((f"  {row['id']}", str(row["hf_id"])) for row in known_models())]
+        devices = [("hardware", ""), *((f"  {spec.id}", spec.name) for spec in known_hardware().values())]
+        print(
+            "\n".join(f"{name:<40} {what}".rstrip() for name, what in (*models, *devices, ("  this-cpu", "measured")))
+        )
+        parser.exit()
 
 
 def lora(text: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from rooflens.cli.predict_figures import (
     EXPECTED_WORDS,
     bound_text,
     fits_text,
+    formats_text,
     has_expected,
     likely,
     token_word,
@@ -125,7 +126,7 @@ def heading(found: Sequence[Answer], axes: Sequence[str]) -> str:
         if not _spread(axes)
         else f"{one.arch.name} on {one.hardware.id}"
     ]
-    same += [f"weights {one.precision.weights}, KV {one.precision.kv}", one.phase]
+    same += [f"weights {formats_text(one.precision)}, KV {one.precision.kv}", one.phase]
     same += [f"batch {one.plan.batch:,}"] * ("batch" not in axes)
     same += [f"{one.plan.context_tokens:,} tokens each"] * ("context" not in axes)
     return ", ".join(same)

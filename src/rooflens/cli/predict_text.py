@@ -13,6 +13,7 @@ from rooflens.cli.predict_figures import (
     at_expected,
     at_floor,
     at_reachable,
+    formats_text,
     has_expected,
     token_word,
 )
@@ -52,7 +53,8 @@ def rows(answer: Answer) -> list[Row]:
 
 def _what(answer: Answer) -> Iterator[Row]:
     arch, plan, result, precision = answer.arch, answer.plan, answer.result, answer.precision
-    yield "model", arch.name, f"weights {precision.weights}, KV {precision.kv}"
+    exact = " (bytes of its files)" if answer.exact_weights else ""
+    yield "model", arch.name, f"weights {formats_text(precision)}{exact}, KV {precision.kv}"
     if result.parameters is not None:
         active = result.active_parameters
         fewer = active is not None and active < 0.99 * result.parameters
@@ -142,11 +144,12 @@ def _bytes(answer: Answer) -> Iterator[Row]:
     if result.expert_bytes > 0.001 * result.weight_read_bytes:
         read += f", {si_text(result.weight_read_bytes + result.expert_bytes, 'B')} expected"
     yield "weights", si_text(result.weight_bytes, "B"), read
-    yield "KV cache", si_text(result.kv_bytes, "B"), f"{si_text(result.kv_bytes_per_token, 'B')} a token"
-    each = f"of {tokens:,} tokens ({answer.sequence_kv_bytes:,.0f} bytes)"
-    if result.sequence_bytes > 1.001 * answer.sequence_kv_bytes:
-        each += f", {binary_text(result.sequence_bytes)} in all: several devices keep the same entries"
-    yield "KV a sequence", binary_text(answer.sequence_kv_bytes), each
+    copies = result.sequence_bytes / answer.sequence_kv_bytes if answer.sequence_kv_bytes else 1.0
+    kept = "of the batch, over all devices"
+    yield "KV cache", si_text(result.kv_bytes, "B"), kept + f", which keep {copies:.3g} copies" * (copies > 1.001)
+    each = f"of {tokens:,} tokens: {answer.sequence_kv_bytes:,.0f} bytes, {answer.next_token_kv_bytes:,.0f} "
+    even = answer.next_token_kv_bytes * tokens == answer.sequence_kv_bytes
+    yield "KV a sequence", binary_text(answer.sequence_kv_bytes), each + ("a token" if even else "for one token more")
     if answer.handover is not None:
         yield from _handover_rows(answer.handover)
     if result.state_bytes:
