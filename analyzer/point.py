@@ -88,7 +88,6 @@ FEATURES: Mapping[str, Callable[[UniformBatch, str], float]] = {
     "padded_tokens": _padded,
 }
 SPREAD, RANK_TOKENS = "expert_spread", "rank_tokens"
-RANK_TOKENS = "rank_tokens"  # over D: the tokens that the experts of D equally busy data-parallel ranks get
 
 
 def point_features(batch: UniformBatch, names: Iterable[str]) -> dict[str, float]:
@@ -112,8 +111,6 @@ def _value(batch: UniformBatch, name: str) -> float:
         return _spread(batch, span)
     if feature == RANK_TOKENS:
         return _ranks(span) * batch.sequences * batch.query_tokens
-    if feature == RANK_TOKENS and span.isdecimal():
-        return int(span) * batch.sequences * batch.query_tokens
     if feature not in FEATURES:
         raise RooflensError(f"{name[:60]!r} is no feature of a step")
     return FEATURES[feature](batch, span)
