@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rooflens.analyzer.operators.mlp import mlp_rows
 from rooflens.analyzer.operators.shard import Shard
@@ -67,12 +68,11 @@ def _experts(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
 
 
 def _shared(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
-    """The shared expert as one row, in and out, and the column that weighs it."""
+    """The shared expert as one row of two kernels, in and out, and the column that weighs it."""
     hidden, wide = shard.hidden, moe.shared_intermediate_size
     matrices = 3 if moe.gated else 2
-    whole = matrices * hidden * wide
-    yield from shard.matrix(
-        "shared_expert", "shared_experts", count, hidden, matrices * wide / shard.devices, whole, group="experts"
-    )
+    columns, whole = matrices * wide / shard.devices, matrices * hidden * wide
+    for row in shard.matrix("shared_expert", "shared_experts", count, hidden, columns, whole, group="experts"):
+        yield replace(row, calls=2 * row.calls, activation_bytes=shard.passed(row.calls, 2 * hidden + columns))
     if moe.shared_gate:
         yield from shard.matrix("shared_expert_gate", "router", count, hidden, 1, hidden, group="experts")

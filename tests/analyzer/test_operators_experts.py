@@ -67,6 +67,9 @@ def test_shared_expert_gate_and_dense() -> None:
     # Read by every pass and multiplied by every token, whatever is routed.
     assert rows["shared_expert"].weight_bytes == {"passes": 2 * 144 * 2}
     assert rows["shared_expert"].flops == {"query_tokens": 2 * 2 * 144}
+    # Two kernels a layer: 8 in and 2 x 6 out, 6 in and 8 out, of 2 bytes.
+    assert rows["shared_expert"].calls == 4
+    assert rows["shared_expert"].activation_bytes == {"query_tokens": 2 * (8 + 12 + 6 + 8) * 2}
 
 
 def test_experts_in_a_narrow_space_and_their_biases() -> None:

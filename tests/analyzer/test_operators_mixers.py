@@ -171,6 +171,13 @@ def test_compressed_entries() -> None:
     assert total(rows, "kv_write_bytes", step) == 2 * (12 + 6 + 4)
 
 
+def test_an_entry_keeps_its_position_part_at_16_bit_in_the_packed_format() -> None:
+    """DeepSeek V4: 448 + 8 scales in fp8 and 64 x 2 bytes of position: 584 an entry."""
+    pro = CompressedAttention(128, 512, 64, 1536, 16, 1024, 128, 0)
+    rows = works(arch(pro), replace(BF16, kv="fp8_ds_mla"))
+    assert total(rows, "kv_write_bytes", [One(5)]) == 2 * 584
+
+
 def test_compressed_without_a_choice_and_not_at_all() -> None:
     every = rows_of(replace(V4, indexer=None))
     assert elements(every)["compressor"] == 8 * 2 * 6
