@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rooflens.analyzer.number_formats import latent_bytes
-from rooflens.analyzer.number_formats import latent_bytes
 from rooflens.analyzer.operators.indexer import indexer_rows
 from rooflens.analyzer.operators.shard import Shard
 from rooflens.analyzer.work import Work
