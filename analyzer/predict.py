@@ -52,6 +52,8 @@ class GroupWork:
 class Prediction:
     """The roofline of a plan; seconds and bytes, everything summed over the whole deployment but the times.
 
+    The sums take every device to be as busy as the busiest of its stage, which matters to expert parallelism alone.
+
     ``floor_s`` of a step is strict; ``expected_s`` is the same with the experts that uniform routing reads, and
     ``reachable_s`` what a well-tuned engine gets (``reachable_origin`` is that of its Efficiency); neither is a bound.
     ``mfu`` (of the datasheet's peak) and ``mbu`` are what a step at the floor would reach, so no real step exceeds
