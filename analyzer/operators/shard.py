@@ -29,11 +29,6 @@ class Shard:
         return KV_FORMATS[self.precision.kv]
 
     @property
-    def index_keys(self) -> NumberFormat:
-        """The format of an indexer's keys."""
-        return KV_FORMATS[self.precision.indexer_keys or self.precision.kv]
-
-    @property
     def hidden(self) -> int:
         """The width between layers."""
         return self.arch.hidden_size

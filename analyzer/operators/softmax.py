@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rooflens.analyzer.operators.indexer import indexer_rows
+from rooflens.analyzer.operators.indexer import block_indexer_rows
 from rooflens.analyzer.operators.shard import Shard
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Attention
@@ -51,7 +51,7 @@ def softmax_rows(shard: Shard, count: int, mixer: Attention) -> Iterator[Work]:
         shard.hidden * qkv_columns(mixer, mixer.heads, mixer.kv_heads),
     )
     if mixer.indexer:
-        yield from indexer_rows(shard, count, mixer.indexer, shard.hidden)
+        yield from block_indexer_rows(shard, count, mixer.indexer)
     yield _attention(shard, count, mixer)
     rows = heads * mixer.value_head_dim
     whole = mixer.heads * mixer.value_head_dim * shard.hidden

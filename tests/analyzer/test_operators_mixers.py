@@ -85,6 +85,36 @@ def test_gate_shared_matrix_and_shared_keys() -> None:
     assert total(shared, "kv_read_bytes", [One(5)]) == 5 * 64
 
 
+def test_blocks_of_keys_chosen_for_each_kv_head() -> None:
+    # 2 index heads, one for each KV head, 4 wide: queries 8 x 8, one key 8 x 4, and nothing that weighs the heads.
+    chosen = replace(PLAIN, indexer=Indexer(2, 4, top_k=6))
+    rows, step = rows_of(chosen), [One(10), One(2)]
+    found = elements(rows)
+    assert (found["index_queries"], found["index_keys"], "index_weights" in found) == (64, 32, False)
+    # min(11, 6) + min(3, 6) = 9 of 14 pairs; min(10, 6) + 2 = 8 of 12 tokens at 32 bytes, and 12 keys of 2 x 4 x 2.
+    assert total(rows, "flops", step, "attention") == 2 * 2 * 4 * 4 * 9
+    assert total(rows, "flops", step, "index_scores") == 2 * 2 * 2 * 4 * 14
+    assert total(rows, "kv_read_bytes", step) == 8 * 32 + 12 * 16
+    # Everything is kept.
+    assert total(rows, "stored_bytes", step) == 12 * (32 + 16)
+    # Over 2 devices heads and their index queries are divided, the key is not; over 4 there is one of each again.
+    for devices, heads in ((2, 1), (4, 1)):
+        shard = rows_of(chosen, deployment=Deployment(tensor=devices))
+        assert total(shard, "flops", step, "index_scores") == 2 * 2 * heads * 4 * 14
+        assert total(shard, "weight_bytes", step, "index_queries") == 2 * 8 * heads * 4 * 2
+        assert total(shard, "kv_read_bytes", step, "index_scores") == 12 * 16
+    shared = rows_of(replace(PLAIN, indexer=Indexer(2, 4, 6, shared=True)))
+    assert total(shared, "kv_read_bytes", step) == 8 * 32
+
+
+def test_a_scale_for_each_token_and_head() -> None:
+    # 2 heads x (2 + 2) elements of 1 byte and 2 heads x 2 scales of 4: 24 bytes, in 2 layers.
+    rows = works(arch(PLAIN), replace(BF16, kv="fp8-head"))
+    assert kv_bytes_per_token(rows) == 48
+    crossed = works(arch(None, cross=CrossAttention(4, 2, 2)), replace(BF16, kv="fp8-head"))
+    assert total(crossed, "kv_read_bytes", [One(3, encoder=10)]) == 480
+
+
 MLA = LatentAttention(heads=4, q_rank=6, kv_rank=5, nope_dim=3, rope_dim=2, value_dim=4)
 MIXED = [One(10), One(4, 3, prefill=True)]  # 11 pairs of decode; 5 + 6 + 7 = 18 of a prompt's second part
 
@@ -140,9 +170,9 @@ def test_indexer_keys_of_a_format_of_their_own() -> None:
     rows = works(arch(wide), replace(BF16, indexer_keys="fp8"))
     assert total(rows, "kv_read_bytes", MIXED) == 6 * 28 + 14 * 24
     assert total(rows_of(wide), "kv_read_bytes", MIXED) == 6 * 28 + 14 * 32
-    scores = next(row for row in rows if row.operator == "index_scores")
-    assert "fp8" in scores.compute  # and so it may run with bf16 keys too
-    assert "fp8" in next(row for row in rows_of(INDEXED) if row.operator == "index_scores").compute
+    for each in (rows_of(wide), rows_of(V4)):  # the products may run in those always
+        compute = next(row for row in each if row.operator == "index_scores").compute
+        assert compute == ("mxfp4", "nvfp4", "fp8", "bf16")
 
 
 V4 = CompressedAttention(

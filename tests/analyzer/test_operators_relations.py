@@ -31,6 +31,7 @@ MOE = MixtureOfExperts(8, 2, 4, gated=True, shared_intermediate_size=8, shared_g
 LAYERS = {
     "full": Layer(2, Attention(8, 4, 4, 4), DenseMLP(16, gated=True)),
     "window": Layer(2, Attention(8, 4, 4, 4, window_tokens=5), DenseMLP(16, gated=False)),
+    "blocks": Layer(2, Attention(8, 4, 4, 4, indexer=Indexer(4, 4, 6)), MOE),
     "chunk": Layer(2, Attention(8, 4, 4, 4, chunk_tokens=6), MOE),
     "latent": Layer(2, LatentAttention(8, 8, 8, 4, 4, 4), MOE),
     "sparse": Layer(2, LatentAttention(8, 8, 8, 4, 4, 4, Indexer(8, 4, 3)), MOE),
@@ -106,13 +107,18 @@ def test_shards_sum_to_the_whole_but_for_what_each_device_has(kind: str, devices
     latents = kind in ("latent", "sparse", "compressed", "heavily")
     for name, row in one.items():
         for part in ("flops", "weight_bytes", "kv_read_bytes", "kv_write_bytes", "state_bytes", "gather_bytes"):
-            times = 1 if name in REPLICATED or (latents and name in SHARED_CACHE and part.startswith("kv")) else devices
+            divided = kind == "blocks" and (name == "index_queries" or (name, part) == ("index_scores", "flops"))
+            times = (
+                1
+                if (name in REPLICATED and not divided) or (latents and name in SHARED_CACHE and part.startswith("kv"))
+                else devices
+            )
             at = points([row, shard[name]], step)
             assert times * dot(getattr(shard[name], part), at) == pytest.approx(dot(getattr(row, part), at)), (
                 name,
                 part,
             )
-        times = 1 if name in REPLICATED else devices
+        times = 1 if name in REPLICATED and (kind, name) != ("blocks", "index_queries") else devices
         assert times * shard[name].resident_bytes == row.resident_bytes
         assert shard[name].elements == row.elements
 
