@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rooflens.analyzer.operators import Lora, stage_works
 from rooflens.analyzer.plan import LARGEST, Plan
 from rooflens.analyzer.point import UniformBatch, point_features
 from rooflens.analyzer.precision import Precision
-from rooflens.analyzer.work import Work, resident_bytes, stored_bytes
+from rooflens.analyzer.work import Coefficients, Work, dot, resident_bytes
 from rooflens.arch_records import Deployment, ModelArch
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -21,10 +22,19 @@ def device_bytes(hardware: HardwareSpec, plan: Plan) -> float:
     return plan.utilization_ratio * (plan.memory_bytes or plan.devices * float(hardware.memory_bytes)) / plan.devices
 
 
-def kept_bytes(rows: Sequence[Work], plan: Plan, sequences: float, tokens: int | None = None) -> float:
+def kept_form(rows: Iterable[Work]) -> Coefficients:
+    """What the caches of sequences take on one device, all operators together."""
+    found: dict[str, float] = {}
+    for row in rows:
+        for name, each in row.stored_bytes.items():
+            found[name] = found.get(name, 0.0) + each
+    return found
+
+
+def kept_bytes(form: Coefficients, plan: Plan, sequences: float, tokens: int | None = None) -> float:
     """Bytes that the caches of ``sequences`` of one rank take on one device, in whole blocks where their size is known.
 
-    ``tokens`` is the length of each instead of the plan's.
+    ``form`` is kept_form's; ``tokens`` is the length of each sequence instead of the plan's.
     """
     length = max(1, plan.kept_tokens) if tokens is None else tokens
     block = plan.block_tokens or 1
@@ -36,59 +46,52 @@ def kept_bytes(rows: Sequence[Work], plan: Plan, sequences: float, tokens: int |
         block_tokens=plan.block_tokens,
         encoder_tokens=plan.encoder_tokens,
     )
-    return stored_bytes(rows, point_features(batch, {name for row in rows for name in row.stored_bytes}))
+    return dot(form, point_features(batch, form))
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What fits on one device of each of ``stages`` (their rows), of ``device_bytes`` each, beside its weights."""
+    """What fits beside the weights: ``held_sequences`` of the plan's length on one rank, ``max_batch`` on all of them.
 
-    stages: Sequence[Sequence[Work]]
-    plan: Plan
-    device_bytes: float
+    ``fits`` is whether the plan's batch does, ``max_context_tokens`` how long each of its sequences can be: 0 where
+    none can be. Both counts end at LARGEST.
+    """
 
-    @property
-    def held_sequences(self) -> int:
-        """Sequences of the plan's length that one rank can hold; at most LARGEST."""
-        return min(self._most(rows, lambda rows, count: kept_bytes(rows, self.plan, count)) for rows in self.stages)
-
-    @property
-    def max_batch(self) -> int:
-        """Sequences that all ranks can hold; each holds its own, so their remainders are lost."""
-        return self.plan.ranks * self.held_sequences
-
-    @property
-    def fits(self) -> bool:
-        """Whether the plan's batch does."""
-        return self._busiest <= self.held_sequences
-
-    @property
-    def max_context_tokens(self) -> int:
-        """How long each sequence of the batch can be; 0 where none can be, at most LARGEST."""
-        return min(
-            self._most(rows, lambda rows, tokens: kept_bytes(rows, self.plan, self._busiest, tokens))
-            for rows in self.stages
-        )
-
-    @property
-    def _busiest(self) -> int:
-        return math.ceil(self.plan.batch / self.plan.ranks)
-
-    def _most(self, rows: Sequence[Work], taken: Callable[[Sequence[Work], int], float]) -> int:
-        free = self.device_bytes - resident_bytes(rows)
-        return 0 if free < 0 else _largest(lambda count: taken(rows, count) <= free)
+    held_sequences: int
+    max_batch: int
+    fits: bool
+    max_context_tokens: int
 
 
-def _largest(fits: Callable[[int], bool]) -> int:
-    """The largest n from 0 to LARGEST that fits, where all smaller ones fit too."""
-    if fits(LARGEST):
+def room(stages: Sequence[Sequence[Work]], plan: Plan, bytes_of_device: float) -> Room:
+    """What fits on devices of ``bytes_of_device`` each; ``stages`` are the rows of one device of each stage."""
+    free = [(kept_form(rows), bytes_of_device - resident_bytes(rows)) for rows in stages]
+    held = min(_held(form, plan, left) for form, left in free)
+    busiest = math.ceil(plan.batch / plan.ranks)
+    longest = min(_largest(partial(kept_bytes, form, plan, busiest), left) for form, left in free)
+    return Room(held, plan.ranks * held, busiest <= held, longest)
+
+
+def _held(form: Coefficients, plan: Plan, free: float) -> int:
+    """Sequences in ``free`` bytes: the first, and others that need as much as the second."""
+    first, two = (kept_bytes(form, plan, count) for count in (1, 2))
+    if first > free:
+        return 0
+    return LARGEST if two <= first else min(LARGEST, 1 + math.floor((free - first) / (two - first)))
+
+
+def _largest(taken: Callable[[int], float], free: float) -> int:
+    """The largest n from 0 to LARGEST with ``taken`` at most ``free``, where more takes more."""
+    if free < taken(1):
+        return 0
+    if taken(LARGEST) <= free:
         return LARGEST
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, min(LARGEST, 2 * high)
+    low, high = 1, 2
+    while taken(high) <= free:
+        low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if taken(middle) <= free else (low, middle)
     return low
 
 
@@ -109,7 +112,7 @@ def devices_needed(
             stages = stage_works(arch, precision, spread, lora)
         except RooflensError:
             continue  # the heads or layers cannot be divided that way
-        held = Room(stages, plan, each).held_sequences
+        held = room(stages, plan, each).held_sequences
         if held:
             replicas = math.ceil(math.ceil(plan.batch / held) / spread.data)
             found.append((replicas * spread.devices * spread.data, spread.pipeline, spread.tensor, spread))

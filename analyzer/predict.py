@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rooflens.analyzer.capacity import Room, device_bytes, devices_needed, kept_bytes
-from rooflens.analyzer.counting import parameters
+from rooflens.analyzer.capacity import device_bytes, devices_needed, kept_bytes, kept_form, room
+from rooflens.analyzer.counting import Count, parameters
 from rooflens.analyzer.hardware import fastest
 from rooflens.analyzer.operators import rate_flops_per_s, unknown_rate
 from rooflens.analyzer.plan import PHASES, Plan, check_plan
@@ -33,6 +33,7 @@ __all__ = [
     "Prediction",
     "devices_needed",
     "predict",
+    "predict_each",
     "ridge_announced_flop_per_byte",
     "ridge_flop_per_byte",
 ]
@@ -132,12 +133,33 @@ def predict(
 
     ``efficiency`` is what kernels reach, by default what was published of the hardware.
     """
-    check_plan(plan)
-    compiled = Compiled.of(arch, hardware, precision, plan, efficiency)
+    return predict_each(arch, hardware, precision, (plan,), efficiency)[0]
+
+
+def predict_each(
+    arch: ModelArch,
+    hardware: HardwareSpec,
+    precision: Precision,
+    plans: Sequence[Plan],
+    efficiency: Efficiency | None = None,
+) -> tuple[Prediction, ...]:
+    """The same for many operating points, compiled once for each deployment among them; raises what predict raises."""
+    compiled: dict[tuple[object, ...], Compiled] = {}
+    found, count = [], parameters(arch)
+    for plan in plans:
+        check_plan(plan)
+        key = (plan.deployment, plan.lora_rank, plan.lora_adapters, plan.eager)
+        if key not in compiled:
+            compiled[key] = Compiled.of(arch, hardware, precision, plan, efficiency)
+        found.append(_predicted(compiled[key], plan, count))
+    return tuple(found)
+
+
+def _predicted(compiled: Compiled, plan: Plan, count: Count) -> Prediction:
     cycle = compiled.cycle(plan)
-    mean = micro_batch(batch_of(arch, plan, plan.batch / plan.ranks), cycle.micro_batches)
+    mean = micro_batch(batch_of(compiled.arch, plan, plan.batch / plan.ranks), cycle.micro_batches)
     sums = _Sums(compiled.whole, plan, cycle.micro_batches, point_features(mean, names_of(compiled.whole)))
-    return _prediction(compiled, plan, cycle, sums)
+    return _prediction(compiled, cycle, sums, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +196,14 @@ class _Sums:
         return moved / self.plan.devices / hardware.memory_bandwidth_bytes_per_s
 
 
-def _prediction(compiled: Compiled, plan: Plan, cycle: Cycle, sums: _Sums) -> Prediction:
-    hardware, sides, floor_s = compiled.hardware, cycle.sides, cycle.sides.floor_s
+def _prediction(compiled: Compiled, cycle: Cycle, sums: _Sums, count: Count) -> Prediction:
+    hardware, plan, sides, floor_s = compiled.hardware, sums.plan, cycle.sides, cycle.sides.floor_s
     known = unknown_rate(hardware, compiled.whole) is None
-    room = Room(compiled.stages, plan, device_bytes(hardware, plan))
-    each = plan.deployment.tensor * kept_bytes(sums.rows, plan, 1)
+    space, kept = room(compiled.stages, plan, device_bytes(hardware, plan)), kept_form(sums.rows)
+    each = plan.deployment.tensor * kept_bytes(kept, plan, 1)
     tokens = plan.batch * plan.computed_tokens
     weights = plan.devices / plan.deployment.pipeline * resident_bytes(sums.rows)
-    counted, reached = parameters(compiled.arch), compiled.reachable(plan)
+    reached = compiled.reachable(plan)
     return Prediction(
         floor_s=floor_s,
         memory_s=sides.memory_s,
@@ -197,13 +219,13 @@ def _prediction(compiled: Compiled, plan: Plan, cycle: Cycle, sums: _Sums) -> Pr
         mfu=sums.peak_s(hardware) / floor_s if known and floor_s else None,
         mbu=sums.memory_s(hardware) / floor_s if floor_s else None,
         cached_bytes=sums.cached(hardware),
-        fits=room.fits,
+        fits=space.fits,
         flops=sums.of("flops"),
         flops_per_token=sums.of("flops") / tokens,
         weight_bytes=weights,
         weight_read_bytes=sums.of("weight_bytes"),
         expert_bytes=sums.of("expert_bytes"),
-        kv_bytes=plan.ranks * plan.deployment.tensor * kept_bytes(sums.rows, plan, plan.batch / plan.ranks),
+        kv_bytes=plan.ranks * plan.deployment.tensor * kept_bytes(kept, plan, plan.batch / plan.ranks),
         kv_read_bytes=sums.of("kv_read_bytes"),
         kv_write_bytes=sums.of("kv_write_bytes"),
         state_bytes=sums.of("state_bytes"),
@@ -211,14 +233,14 @@ def _prediction(compiled: Compiled, plan: Plan, cycle: Cycle, sums: _Sums) -> Pr
         kv_bytes_per_token=each / max(1, plan.kept_tokens),
         capacity_bytes=plan.devices * device_bytes(hardware, plan),
         kv_capacity_bytes=max(0.0, plan.devices * device_bytes(hardware, plan) - weights),
-        max_batch=room.max_batch,
-        max_context_tokens=room.max_context_tokens,
+        max_batch=space.max_batch,
+        max_context_tokens=space.max_context_tokens,
         micro_batches=cycle.micro_batches,
         padded_tokens=plan.ranks
         * cycle.micro_batches
         * point_features(cycle.batch, ("padded_tokens",))["padded_tokens"],
-        parameters=counted.total,
-        active_parameters=counted.active,
+        parameters=count.total,
+        active_parameters=count.active,
         groups=_groups(hardware, cycle, sums, known),
     )
 

@@ -14,7 +14,7 @@ from made_archs import deepseek, sparse, stateful, windowed
 from rooflens.analyzer.arch import find_model
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import choose_precision
-from rooflens.analyzer.predict import Plan, Prediction, devices_needed, predict
+from rooflens.analyzer.predict import Plan, Prediction, devices_needed, predict, predict_each
 from rooflens.arch_records import CrossAttention, Deployment, ModelArch
 from rooflens.records import RooflensError
 
@@ -281,3 +281,16 @@ def test_times_are_finite_at_the_largest_plan() -> None:
     result = found(deepseek(), 8, batch=10**9, context_tokens=10**9)
     assert math.isfinite(result.floor_s)
     assert not result.fits
+
+
+def test_many_plans_are_each_of_them() -> None:
+    plans = [
+        Plan(8, Deployment(tensor=tensor), batch=batch, lora_rank=rank)
+        for tensor in (4, 8)
+        for batch in (1, 100)
+        for rank in (None, 16)
+    ]
+    precision = choose_precision(LLAMA_8B)
+    each = predict_each(LLAMA_8B, H100, precision, plans)
+    assert list(each) == [predict(LLAMA_8B, H100, precision, plan) for plan in plans]
+    assert len({result.floor_s for result in each}) == len(plans)
