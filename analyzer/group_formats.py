@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rooflens.analyzer.module_rules import Place, RuleBook
 from rooflens.analyzer.modules import Module, joining_modules, layer_modules, whole_modules
@@ -12,6 +13,7 @@ from rooflens.analyzer.tensor_format import TensorFormat
 from rooflens.arch_records import Layer, ModelArch, Quantization, StoredFormat
 
 MTP_GROUP = "mtp"
+ENCODER_GROUP = "encoder"
 
 
 def group_formats(arch: ModelArch, quantization: Quantization) -> Mapping[str, tuple[TensorFormat, ...]]:
@@ -46,6 +48,9 @@ def _placed(arch: ModelArch) -> Iterator[tuple[Module, Place]]:
     for depth, kind in enumerate(order):
         for module in kinds[kind]:
             yield module, Place(depth)
+    for depth, layer in enumerate(_each(arch.encoder)):
+        for module in layer_modules(layer, arch.hidden_size):
+            yield replace(module, group=ENCODER_GROUP), Place(depth)
     for ahead, layer in enumerate(_each(arch.mtp)):
         for module in layer_modules(layer, arch.hidden_size):
             yield module, Place(len(order) + ahead, ahead)

@@ -71,6 +71,11 @@ class RuleBook:
         if TOWER.match(pattern):  # a tower that is no language model
             return
         inside, ahead = IN_LAYER.match(pattern), IN_MTP.match(pattern)
+        if not pattern.startswith("re:") and re.sub(r"\*+", "*", pattern).count("*") > MOST_REPEATS:
+            raise RooflensError(
+                f"quantization_config names modules by {pattern[:40]!r}, which repeats too often to be read: "
+                "say --weights"
+            )
         if ahead and not pattern.startswith("re:"):
             self._names.by_layer.setdefault(-1 - int(ahead[1][:9]), []).append((index, ahead[2] or ""))
         elif pattern.startswith("re:"):
@@ -83,12 +88,7 @@ class RuleBook:
             self._names.anywhere.append((index, pattern))
 
     def _add_glob(self, index: int, glob: str) -> None:
-        short = re.sub(r"\*+", "*", glob)
-        if short.count("*") > MOST_REPEATS:
-            raise RooflensError(
-                f"quantization_config names modules by {glob[:40]!r}, which repeats too often to be read"
-            )
-        self._append(index, rf"(?:{fnmatch.translate(short)}|{fnmatch.translate(short + '.*')})")
+        self._append(index, _either(glob))
 
     def _add_expression(self, index: int, expression: str) -> None:
         short = re.sub(r"(?:\.\*)+", ".*", expression)
@@ -149,10 +149,7 @@ def _names_module(name: str, module: Module) -> bool:
     if re.fullmatch(r"[A-Z][A-Za-z0-9]+", name):
         return any(module.group in groups for ending, groups in CLASS_GROUPS if name.endswith(ending))
     if any(letter in name for letter in "*?["):
-        short = re.sub(r"\*+", "*", name)
-        if short.count("*") > MOST_REPEATS:
-            return False
-        both = re.compile(rf"(?:{fnmatch.translate(short)}|{fnmatch.translate(short + '.*')})")
+        both = re.compile(_either(name))
         return any(_spelled(both, full) for full in _names(module))
     parts = [part for part in name.split(".") if part not in ("weight", "model", "language_model", "transformer")]
     levels = module.levels
@@ -160,6 +157,12 @@ def _names_module(name: str, module: Module) -> bool:
         all(_same(part, level) for part, level in zip(parts, levels[start:], strict=False))
         for start in range(len(levels) - len(parts) + 1)
     )
+
+
+def _either(glob: str) -> str:
+    """The expression of a glob, for the module that it names or for all below it."""
+    short = re.sub(r"\*+", "*", glob)
+    return rf"(?:{fnmatch.translate(short)}|{fnmatch.translate(short + '.*')})"
 
 
 def _same(part: str, level: tuple[str, ...]) -> bool:

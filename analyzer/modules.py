@@ -131,9 +131,20 @@ def _compressed(mixer: CompressedAttention, hidden: int) -> Iterator[Module]:
     yield matrix(mixer.head_dim, hidden, "wkv", "kv_proj", "fused_wqa_wkv")
     yield matrix(mixer.output_rank * mixer.output_groups, width // mixer.output_groups, "wo_a", "o_a_proj")
     yield matrix(hidden, mixer.output_groups * mixer.output_rank, "wo_b", "o_b_proj")
+    overlap = 2 if mixer.indexer else 1  # entries that an indexer chooses among overlap by half
+    if mixer.ratio:
+        yield _compressor("attention", (ATTENTION, ("compressor",)), 2 * overlap * mixer.head_dim, hidden)
+    if mixer.indexer and not mixer.indexer.shared:
+        where = (ATTENTION, ("indexer",), ("compressor",))
+        yield _compressor("indexer", where, 2 * overlap * mixer.indexer.head_dim, hidden)
     for module in _indexer(mixer.indexer, hidden, mixer.q_rank):
         if "wk" not in module.levels[-1]:  # its keys come from the compressed entries
             yield module
+
+
+def _compressor(group: str, levels: tuple[tuple[str, ...], ...], rows: int, hidden: int) -> Module:
+    """What joins tokens to an entry: keys and gates, which DeepSeek V4's own code keeps above 8 bit."""
+    return Module(group, (*levels, ("wkv", "wgate")), rows, hidden, plain=True)
 
 
 def _indexer(indexer: Indexer | None, hidden: int, query_width: int) -> Iterator[Module]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rooflens.analyzer.ggml_types import MIXES, QUANTISED
+from rooflens.analyzer.suggest import did_you_mean
 from rooflens.records import RooflensError
 
 
@@ -69,6 +70,10 @@ KV_FORMATS: Mapping[str, NumberFormat] = {
     "q4_0": NumberFormat(QUANTISED["q4_0"], GGUF_PRODUCTS),
     "fp8_ds_mla": NumberFormat(1.0, ("fp8", "bf16")),  # vLLM's record for sparse latents: latent_bytes
 }
+# The formats that a message lists; the rest are types of GGUF files and variants of these.
+COMMON = ("fp32", "bf16", "fp16", "fp8", "fp8-weights", "int8", "int8-weights", "nvfp4", "mxfp4", "mxfp8", "int4",
+          "int4-g64", "int4-g32", "int4-fp8", "nf4", "q8_0", "q4_k_m", "q4_0", "fp8-head", "int8-head",
+          "fp8_ds_mla")  # fmt: skip
 PLAIN = ("fp32", "bf16", "fp16")  # formats that tensors left unquantised can have
 
 # How engines and config files spell the formats.
@@ -94,7 +99,9 @@ def known_format(name: str, table: Mapping[str, NumberFormat], what: str) -> str
     """The name in ``table`` that ``name`` spells; RooflensError that lists them for an unknown one."""
     found = normalise(name)
     if found not in table:
-        raise RooflensError(f"unknown {what} format {name[:40]!r}; known: {', '.join(table)}")
+        meant = did_you_mean(found[:40], {known: known for known in table})
+        known = ", ".join(known for known in COMMON if known in table)
+        raise RooflensError(f"unknown {what} format {name[:40]!r}{meant}; known: {known}")
     return found
 
 

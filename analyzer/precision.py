@@ -74,7 +74,8 @@ def choose_precision(arch: ModelArch, weights: str | None = None, kv: str | None
     groups: Mapping[str, tuple[TensorFormat, ...]] = {}
     if not weights and arch.quantization is not None:
         groups = group_formats(arch, arch.quantization)
-    chosen = weight_format(weights) if weights else arch.weight_format or arch.activation_format
+    stated = stated_weights(arch.quantization) or arch.weight_format or arch.activation_format
+    chosen = weight_format(weights) if weights else stated
     activations = chosen if chosen in PLAIN else _narrow(arch.activation_format)
     cache = known_format(kv, KV_FORMATS, "KV") if kv else arch.kv_format or activations
     head = groups["head"][0].name if "head" in groups else activations
@@ -94,7 +95,9 @@ def precision_of(info: EngineInfo, arch: ModelArch) -> Precision:
         else:
             weights = info.weight_dtype
     kv = None if info.kv_dtype in (None, "auto") else info.kv_dtype
-    return choose_precision(arch, weights, kv)
+    found = choose_precision(arch, weights, kv)
+    wide = KV_FORMATS[found.kv].bytes_per_element > 1  # engines keep an indexer's keys in fp8 all the same
+    return replace(found, indexer_keys="fp8") if wide else found
 
 
 def _named(method: str) -> Quantization:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rooflens.analyzer.number_formats import KV_FORMATS, WEIGHT_FORMATS, normalise
+from rooflens.analyzer.number_formats import COMMON, KV_FORMATS, WEIGHT_FORMATS, normalise
 from rooflens.analyzer.quantization_methods import METHODS, modelopt, schemes
 from rooflens.analyzer.quantization_schemes import IGNORED, Read, integer, names, refused, text
 from rooflens.arch_records import FormatRule, Quantization, StoredFormat
@@ -23,7 +23,7 @@ SAME_METHOD = {
 }  # fmt: skip
 # Methods whose name alone says what is stored.
 FIXED_METHODS = ("fp8", "mxfp4", "mxfp8", "nvfp4", "fbgemm_fp8", "ptpc_fp8", "experts_int8", "eetq", "bitnet")
-CHOICES = "|".join(name for name in WEIGHT_FORMATS if not name.startswith(("iq", "tq", "q1", "q2", "q8_1", "q8_k")))
+CHOICES = "|".join(name for name in COMMON if name in WEIGHT_FORMATS)
 EXPERT_FORMATS: Mapping[str, StoredFormat] = {
     "fp4": StoredFormat("mxfp4", 0.5 + 1 / 32),  # DeepSeek V4: an e8m0 scale for 32 elements
     "mxfp4": StoredFormat("mxfp4", 0.5 + 1 / 32),
