@@ -13,14 +13,13 @@ from rooflens.analyzer.architecture.norms import other_elements
 from rooflens.analyzer.architecture.numbers import flag, needed, part, stated
 from rooflens.analyzer.architecture.pattern import Place
 from rooflens.analyzer.architecture.periods import listed_places
-from rooflens.analyzer.architecture.state import state
+from rooflens.analyzer.architecture.state import KINDS, state
 from rooflens.analyzer.config_fields import required, shown
 from rooflens.arch_records import Attention, CrossAttention, DenseMLP, Indexer, Layer, Mixer, StateMixer
 from rooflens.records import RooflensError
 
 Fields = Mapping[str, Any]
 SOFTMAX = ("full", "window", "chunk")
-STATES = ("gated_delta", "lightning", "mamba1", "mamba2", "short_conv")
 
 # Fields that some families write as a list with one value a layer.
 LISTED = (
@@ -100,7 +99,7 @@ def _mixer(fields: Fields, kind: str, index: int, missing: list[str]) -> Mixer |
         return compressed(fields, index)
     if kind == "kda":
         return state(kimi_fields(fields), "gated_delta")
-    if kind in STATES:
+    if kind in KINDS:
         return state(fields, kind)
     if kind == "plain_linear":
         hidden = required(fields, "hidden_size")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rooflens.analyzer.architecture.gating import gated
-from rooflens.analyzer.architecture.mlp_pattern import expert_count
+from rooflens.analyzer.architecture.mlp_pattern import expert_count, has_two_blocks
 from rooflens.analyzer.architecture.numbers import flag, part, stated
 from rooflens.analyzer.config_fields import SIZES, required, shown, size
 from rooflens.arch_records import DenseMLP, MixtureOfExperts
@@ -54,8 +54,8 @@ def _dense_width(fields: Fields) -> int:
         width = stated(fields, "shared_intermediate_size")  # Granite 4 without experts
     if width is None:
         return _default_width(fields)
-    if fields.get("model_type") == "qwen":
-        return width // 2  # the first Qwen states both halves of its gated MLP
+    if fields.get("model_type") == "qwen" or fields.get("lru_width") is not None:
+        return width // 2  # the first Qwen and RecurrentGemma state both halves of their gated MLP
     if flag(fields, "block_auto_adjust_ff_dim"):
         return _adjusted(fields, width)
     return width
@@ -142,8 +142,8 @@ def _groups(fields: Fields, count: int) -> tuple[int | None, int | None]:
 
 
 def _dense_beside(fields: Fields) -> DenseMLP | None:
-    """Gemma 4 and Arctic run a dense MLP beside the experts."""
-    if flag(fields, "enable_moe_block") or flag(fields, "parallel_attn_mlp_res"):
+    """Gemma 4, Arctic and LongCat run a dense MLP beside the experts."""
+    if flag(fields, "enable_moe_block") or flag(fields, "parallel_attn_mlp_res") or has_two_blocks(fields):
         return dense(fields)
     return None
 

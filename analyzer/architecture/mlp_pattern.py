@@ -30,6 +30,11 @@ def expert_count(fields: Mapping[str, Any]) -> int:
     return found if found is not None and found > 1 else 0
 
 
+def has_two_blocks(fields: Mapping[str, Any]) -> bool:
+    """LongCat: a layer is two blocks of attention and dense MLP, with experts beside the second of the MLPs."""
+    return stated(fields, "zero_expert_num", least=0) is not None and bool(expert_count(fields))
+
+
 def mlp_kinds(fields: Mapping[str, Any], count: int) -> Sequence[str]:
     """The word dense or moe for each of ``count`` layers."""
     if not expert_count(fields):

@@ -13,7 +13,7 @@ from rooflens.analyzer.architecture.kinds import (
     size_of_attention,
     window_acts,
 )
-from rooflens.analyzer.architecture.mlp_pattern import mlp_kinds
+from rooflens.analyzer.architecture.mlp_pattern import has_two_blocks, mlp_kinds
 from rooflens.analyzer.architecture.numbers import flag, stated
 from rooflens.analyzer.architecture.periods import (
     listed_places,
@@ -60,6 +60,8 @@ def places(fields: Fields) -> tuple[Place, ...]:
         return tuple(Place(m, None) for m in mixers)  # a Mamba layer has no MLP
     if shares_a_block(fields):
         return tuple(Place(m, None) for m in mixers)
+    if has_two_blocks(fields):
+        return tuple(Place(m, mlp) for m in mixers for mlp in ("dense", "moe"))
     return tuple(Place(m, mlp) for m, mlp in zip(mixers, mlp_kinds(fields, count), strict=True))
 
 
