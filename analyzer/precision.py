@@ -96,8 +96,9 @@ def precision_of(info: EngineInfo, arch: ModelArch) -> Precision:
             weights = info.weight_dtype
     kv = None if info.kv_dtype in (None, "auto") else info.kv_dtype
     found = choose_precision(arch, weights, kv)
+    indexed = any(getattr(layer.mixer, "indexer", None) for layer in (*arch.layers, *arch.mtp))
     wide = KV_FORMATS[found.kv].bytes_per_element > 1  # engines keep an indexer's keys in fp8 all the same
-    return replace(found, indexer_keys="fp8") if wide else found
+    return replace(found, indexer_keys="fp8") if indexed and wide else found
 
 
 def _named(method: str) -> Quantization:

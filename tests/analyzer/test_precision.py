@@ -221,6 +221,13 @@ def test_the_files_win_over_an_engines_method() -> None:
     assert (shares(found, "experts"), found.kv) == ([(1, "mxfp4")], "fp8")
 
 
+def test_an_engine_keeps_index_keys_in_fp8_whatever_its_cache_is_in() -> None:
+    indexed = arch_from_config({**DEEPSEEK, "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128})
+    for kv, keys in (("auto", "fp8"), ("bfloat16", "fp8"), ("fp8", None)):
+        assert precision_of(EngineInfo("i", "vllm", kv_dtype=kv), indexed).indexer_keys == keys
+    assert precision_of(EngineInfo("i", "vllm"), arch_from_config(DEEPSEEK)).indexer_keys is None
+
+
 # Bytes an element: llama.cpp's block structures, and the usual group sizes.
 @pytest.mark.parametrize(
     ("name", "size"),
