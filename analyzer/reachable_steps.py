@@ -18,6 +18,7 @@ from rooflens.records import StepTable
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+BLOCK_STEPS = 512  # both sides of two dozen operators of them stay in the second-level cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,14 @@ class CompiledTerms:
 
     def seconds(self, features: Matrix) -> Column:
         """Seconds (steps,) of steps with ``features`` (names, steps)."""
-        memory_s, compute_s = self._memory @ features, self._compute @ features
-        found: Column = np.maximum(memory_s, compute_s, out=memory_s).sum(axis=0)
-        found += self._rest @ features
+        found: Column = self._rest @ features
+        memory_s, compute_s = np.empty((2, len(self._memory), BLOCK_STEPS))
+        for start in range(0, len(found), BLOCK_STEPS):
+            block = features[:, start : start + BLOCK_STEPS]
+            sides = (memory_s[:, : block.shape[1]], compute_s[:, : block.shape[1]])
+            np.matmul(self._memory, block, out=sides[0])
+            np.matmul(self._compute, block, out=sides[1])
+            found[start : start + BLOCK_STEPS] += np.maximum(*sides, out=sides[0]).sum(axis=0)
         if self._calls:
             self._add_collectives(features, found)
         return found
