@@ -11,7 +11,7 @@ from rooflens.arch_records import Attention
 from rooflens.records import RooflensError
 
 KINDS = ("full", "window", "chunk")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups")
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "d_kv", "head_size")
 WINDOW_HEADS = ("swa_num_attention_heads", "num_sliding_attention_heads")
@@ -86,6 +86,8 @@ def _kv_heads(fields: Mapping[str, Any], kind: str, heads: int, k_is_v: bool) ->
         own = stated(fields, "swa_num_key_value_heads")
         if own is not None:
             return own
+        if fields.get("attention_value_scale") is not None:  # MiMo V2 as transformers writes it
+            return 2 * needed(fields, *KV_HEADS)
     if k_is_v:
         own = stated(fields, "num_global_key_value_heads")
         if own is not None:
