@@ -62,6 +62,7 @@ class Shape:
             "head_dim": self.head_dim,
             "intermediate_size": self.intermediate_size,
             "hidden_act": "silu",
+            "layer_norm_with_affine": False,
             "vocab_size": self.vocab_size,
             "tie_word_embeddings": False,
             "max_position_embeddings": max_context_tokens,

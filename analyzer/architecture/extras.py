@@ -8,6 +8,7 @@ from typing import Any
 
 from rooflens.analyzer.architecture.blocks import all_places, hybrid_places
 from rooflens.analyzer.architecture.layers import Stack, stack
+from rooflens.analyzer.architecture.norms import norm_elements
 from rooflens.analyzer.architecture.numbers import flag, stated
 from rooflens.analyzer.architecture.pattern import Place
 from rooflens.analyzer.architecture.tied import TIED_BY_DEFAULT, UNTIED_BY_DEFAULT
@@ -55,7 +56,7 @@ def residual_elements(fields: Fields) -> int:
     connected = stated(fields, "hc_mult") or 0
     buckets = stated(fields, "relative_attention_num_buckets") or 0
     biases = 2 * buckets * (size(fields, "heads") or 0)
-    return hidden + inputs + altup + connected * connected * hidden + biases
+    return norm_elements(fields, hidden) + inputs + altup + connected * connected * hidden + biases
 
 
 def mtp(fields: Fields, decoder: Stack, shape: Sequence[Place]) -> tuple[tuple[Layer, ...], int]:

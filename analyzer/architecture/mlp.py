@@ -143,7 +143,9 @@ def _groups(fields: Fields, count: int) -> tuple[int | None, int | None]:
 
 def _dense_beside(fields: Fields) -> DenseMLP | None:
     """Gemma 4, Arctic and LongCat run a dense MLP beside the experts."""
-    if flag(fields, "enable_moe_block") or flag(fields, "parallel_attn_mlp_res") or has_two_blocks(fields):
+    if any(
+        flag(fields, name) for name in ("enable_moe_block", "parallel_attn_mlp_res", "residual_moe")
+    ) or has_two_blocks(fields):
         return dense(fields)
     return None
 

@@ -17,8 +17,9 @@ from rooflens.analyzer.architecture.extras import (
 )
 from rooflens.analyzer.architecture.gating import assumed_gated
 from rooflens.analyzer.architecture.layers import stack
+from rooflens.analyzer.architecture.numbers import stated
 from rooflens.analyzer.architecture.tied import TIED_BY_DEFAULT, UNTIED_BY_DEFAULT
-from rooflens.analyzer.architecture.towers import vision_elements
+from rooflens.analyzer.architecture.towers import TOWERS, UNCOUNTED, vision_elements
 from rooflens.analyzer.architecture.unknown import unknown_fields
 from rooflens.analyzer.config_fields import NESTED, required, shown, size
 from rooflens.analyzer.precision import PLAIN, normalise
@@ -26,6 +27,18 @@ from rooflens.arch_records import ModelArch
 from rooflens.records import RooflensError
 
 # What a multimodal config may say outside its nested language model.
+DECODER = {
+    "num_attention_heads": "decoder_attention_heads",
+    "intermediate_size": "decoder_ffn_dim",
+    "num_hidden_layers": "decoder_layers",
+}
+RARER = {
+    "num_decoder_layers": "num_hidden_layers", "num_attention_groups": "num_key_value_heads",
+    "n_kv_heads": "num_key_value_heads", "block_ff_dim": "intermediate_size", "n_embed": "hidden_size",
+    "num_sliding_attention_heads": "swa_num_attention_heads",
+}  # fmt: skip
+WINDOWS = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size")
+BY_MODALITY = ("moe_num_experts", "moe_intermediate_size", "moe_layer_start_index", "moe_layer_end_index")
 OUTER = ("tie_word_embeddings", "quantization_config", "torch_dtype", "dtype")
 
 
@@ -55,7 +68,7 @@ def model(config: Mapping[str, Any], name: str) -> ModelArch:
         source="config.json",
         activation_assumed=fields.get("torch_dtype") is None and fields.get("dtype") is None,
         assumptions=(*_assumptions(fields, tie_assumed), *defaulted),
-        unknown=(*decoder.unknown, *before.unknown, *uncounted, *unknown_fields(fields)),
+        unknown=(*decoder.unknown, *before.unknown, *uncounted, *_unread(config, fields)),
         encoder=before.layers,
         mtp=ahead,
         mtp_elements=joined,
@@ -96,14 +109,51 @@ def _stated(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _coherent(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields with an encoder-decoder's own names for the decoder under the common ones."""
-    own = {
-        "num_attention_heads": fields.get("decoder_attention_heads"),
-        "intermediate_size": fields.get("decoder_ffn_dim"),
-        "num_hidden_layers": fields.get("decoder_layers") or fields.get("num_decoder_layers"),
-    }
-    renamed = {k: v for k, v in own.items() if v is not None}
-    return {**fields, **renamed} if renamed else fields
+    """The fields under their common names: an encoder-decoder's decoder, rarer spellings, switched-off windows.
+
+    ERNIE 4.5 VL states its experts for text and for images: those of text are taken.
+    """
+    own = {new: fields[old] for new, old in DECODER.items() if fields.get(old) is not None}
+    rarer = {new: fields[old] for old, new in RARER.items() if fields.get(old) is not None and fields.get(new) is None}
+    off = {name: None for name in WINDOWS if fields.get(name) in (-1, 0)}
+    pairs = {name: fields[name][0] for name in BY_MODALITY if _is_pair(fields.get(name))}
+    changed = {**own, **rarer, **off, **pairs}
+    return {**fields, **changed} if changed else fields
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
+
+
+def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
+    """What is left out of fields that state a value for text and one for images."""
+    for name in BY_MODALITY:
+        if _is_pair(fields.get(name)):
+            yield f"config field {name} has a value for another modality, whose experts are not counted"
+
+
+def _unread(config: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
+    """What the fields say and nothing here reads, a sentence each."""
+    stated = next((config[key] for key in NESTED if isinstance(config.get(key), dict)), config)
+    yield from unknown_fields(fields)
+    yield from _pairs(_deeper(stated))
+    width, hidden = stated_width(fields), required(fields, "hidden_size")
+    if width is not None and width != hidden:
+        yield f"the embedding is {width} wide and the layers {hidden}: it is counted as wide as the layers"
+    for name, value in config.items():
+        if isinstance(name, str) and isinstance(value, dict) and _is_other_part(name, value):
+            yield f"config field {name[:60]} describes a part that is not counted"
+
+
+def stated_width(fields: Mapping[str, Any]) -> int | None:
+    """The width of an embedding that has one of its own (OPT 350M)."""
+    return stated(fields, "word_embed_proj_dim", "input_embedding_size", "embedding_size")
+
+
+def _is_other_part(name: str, value: Mapping[str, Any]) -> bool:
+    """A nested model that is neither the language model nor a tower known here."""
+    sized = any(key in value for key in ("hidden_size", "num_hidden_layers", "d_model", "num_layers"))
+    return name.endswith("_config") and sized and name not in (*NESTED, *TOWERS, *UNCOUNTED)
 
 
 def _assumptions(fields: Mapping[str, Any], tie_assumed: str | None) -> Iterator[str]:

@@ -34,13 +34,19 @@ def other_elements(
 ) -> int:
     """Elements of one layer beside its operators' matrices: norms, biases, gates, low-rank additions."""
     blocks = sum(part is not None for part in (mixer, mlp, cross))
-    norm = hidden * (2 if _has_layer_norm(fields) else 1)
+    norm = norm_elements(fields, hidden)
     norms = blocks * norm * (2 if fields.get("model_type") in SANDWICHED else 1)
     return norms + _of_mixer(fields, hidden, mixer) + _of_mlp(fields, hidden, mlp) + _of_layer(fields, hidden)
 
 
+def norm_elements(fields: Fields, hidden: int) -> int:
+    """A LayerNorm has a scale and a bias, an RMSNorm a scale, and some have no weights (the first OLMo)."""
+    if fields.get("layer_norm_with_affine") is False or fields.get("model_type") == "olmo":
+        return 0
+    return hidden * (2 if _has_layer_norm(fields) else 1)
+
+
 def _has_layer_norm(fields: Fields) -> bool:
-    """A LayerNorm has a bias, an RMSNorm none."""
     return "layer_norm_epsilon" in fields and not any("rms" in name or name == "norm_eps" for name in fields)
 
 

@@ -147,10 +147,11 @@ def _by_period(fields: Fields, count: int) -> Sequence[str] | None:
 
 
 def _by_indices(fields: Fields, count: int) -> Sequence[str] | None:
-    """Bamba lists the layers with attention, Zamba those where attention stands beside the state."""
-    if fields.get("attn_layer_indices") is not None:
-        full = listed_places(fields, "attn_layer_indices", count)
-        return ["full" if i in full else "mamba" for i in range(count)]
+    """Bamba and LFM2 list the layers with attention, Kimi Linear those without."""
+    for name, other in (("attn_layer_indices", "mamba"), ("full_attn_idxs", "short_conv")):
+        if fields.get(name) is not None:
+            full = listed_places(fields, name, count)
+            return ["full" if i in full else other for i in range(count)]
     nested = fields.get("linear_attn_config")
     if isinstance(nested, dict):
         linear = {i - 1 for i in listed_places(nested, "kda_layers", count + 1)}  # Kimi Linear counts from 1
