@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points in ascending x. ``style``: 'line', 'dashed', or 'points' for operating points that stand alone."""
+    """Points in ascending x. ``style``: 'line', 'dashed', or 'points' and 'crosses' that stand alone.
+
+    Curves of the same ``family`` have the same colour; None is one by itself.
+    """
 
     label: str
     points: tuple[Point, ...]
     style: str = "line"
+    family: str | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether the points are not joined."""
+        return self.style in ("points", "crosses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class Panel:
 
     def shown(self) -> tuple[Curve, ...]:
         """The curves with what a logarithm has: points above zero."""
-        kept = (Curve(c.label, tuple(p for p in c.points if min(p) > 0), c.style) for c in self.curves)
+        kept = (replace(c, points=tuple(p for p in c.points if min(p) > 0)) for c in self.curves)
         return tuple(curve for curve in kept if curve.points)
 
     def spans(self) -> tuple[Point, Point]:

@@ -10,7 +10,7 @@ from rooflens.records import RooflensError
 
 ENDINGS = (".svg", ".png")
 PANEL_INCHES = (7.0, 5.2)
-SHADES = ("#1f5fa8", "#c8541a", "#3a8f3a", "#7a4fa3", "#8a6d1f", "#555555")
+SHADES = ("#1f5fa8", "#c8541a", "#3a8f3a", "#7a4fa3", "#8a6d1f", "#b0346c", "#2a8f8f", "#555555")
 
 
 def check_picture(name: str) -> None:
@@ -45,11 +45,13 @@ def _draw_panel(axes: object, panel: Panel) -> None:
     assert isinstance(axes, Axes)
     axes.set_xscale("log", base=2 if panel.binary else 10)
     axes.set_yscale("log")
-    for number, curve in enumerate(panel.shown()):
-        style = {"line": "solid", "dashed": "dashed", "points": "none"}[curve.style]
-        marker = "o" if curve.style == "points" else None
+    shades: dict[str, str] = {}
+    for curve in panel.shown():
+        family = curve.family if curve.family is not None else curve.label
+        shade = shades.setdefault(family, SHADES[len(shades) % len(SHADES)])
+        style = {"line": "solid", "dashed": "dashed"}.get(curve.style, "none")
+        marker = {"points": "o", "crosses": "x"}.get(curve.style)
         xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
-        shade = SHADES[number % len(SHADES)]
         axes.plot(xs, ys, linestyle=style, marker=marker, markersize=4, color=shade, label=curve.label)
     (left, right), _ = panel.spans()
     for number, mark in enumerate(panel.marks):
@@ -65,4 +67,4 @@ def _draw_panel(axes: object, panel: Panel) -> None:
     axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     axes.grid(visible=True, which="both", alpha=0.2)
-    axes.legend(loc="upper left", fontsize=8)
+    axes.legend(loc="best", fontsize=8)

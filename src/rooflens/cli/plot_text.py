@@ -20,8 +20,8 @@ def plot_lines(panel: Panel, columns: int) -> list[str]:
     canvas = _Canvas(panel, max(LEAST_COLUMNS, min(columns, MOST_COLUMNS)))
     signs: list[tuple[str, str]] = []
     of_line, of_point = iter(LINE_SIGNS * len(panel.curves)), iter(POINT_SIGNS * len(panel.curves))
-    for curve in sorted(panel.shown(), key=lambda c: c.style == "points"):  # points last: nothing hides them
-        sign = next(of_point if curve.style == "points" else of_line)
+    for curve in sorted(panel.shown(), key=lambda c: c.alone):  # points last: nothing hides them
+        sign = next(of_point if curve.alone else of_line)
         canvas.draw(curve, sign)
         signs.append((sign, curve.label))
     return [panel.title, *canvas.lines(), *canvas.legend(signs)]
@@ -44,7 +44,7 @@ class _Canvas:
         return math.sqrt(self.low) * math.sqrt(self.high)
 
     def draw(self, curve: Curve, sign: str) -> None:
-        spots = curve.points if curve.style == "points" else tuple(self._filled(curve.points))
+        spots = curve.points if curve.alone else tuple(self._filled(curve.points))
         for x, y in spots:
             if self.low <= y * 1.0001 and y <= self.high * 1.0001:
                 self.cells[self._row(y)][self._column(x)] = sign

@@ -30,12 +30,12 @@ from rooflens.cli.output import json_text
 from rooflens.cli.plot_file import check_picture, draw
 from rooflens.cli.plot_text import plot_lines
 from rooflens.cli.predict_answer import Answer, Sources
-from rooflens.cli.predict_json import answer_json, hardware_json, what_if_json
+from rooflens.cli.predict_json import answer_json, hardware_json, impossible_json, what_if_json
 from rooflens.cli.predict_notes import misfit
 from rooflens.cli.predict_options import Sweep, add_arguments, sweep_of
-from rooflens.cli.predict_panels import Group, batches_to_draw, groups_of, roofline_panel, throughput_panel
+from rooflens.cli.predict_panels import Group, batches_to_draw, groups_of, roofline_panel, throughput_panel, widest_axis
 from rooflens.cli.predict_set import compared, comparison
-from rooflens.cli.predict_sweep import answers, heading, table
+from rooflens.cli.predict_sweep import Impossible, answers, heading, left_out, possible, table
 from rooflens.cli.predict_text import Row, hardware_rows, rows, sentence
 from rooflens.cli.what_if import WhatIf, what_ifs
 from rooflens.model_records import HardwareSpec
@@ -56,21 +56,28 @@ def run(args: argparse.Namespace) -> int:
         check_picture(args.plot)
     if args.plot == "-" and args.json:
         raise RooflensError("--plot - and --json both write to standard output: name a file for the plot")
-    found = answers(sweep.points, sources, sweep.axes)
+    points = answers(sweep.points, sources)
+    found = possible(points)
     others = compared(sweep.points[0], changes, sources)
     plot = _plot(args.plot, sweep, found, changes, others, sources) if args.plot else []
     if args.json:
-        print(json_text(_json(sweep, found, changes, others)))
+        print(json_text(_json(sweep, points, changes, others)))
     else:
-        print("\n".join([*_text(sweep, found, changes, others), *plot]))
+        print("\n".join([*_text(sweep, found, changes, others), *left_out(sweep, points), *plot]))
     return 0
 
 
-def _json(sweep: Sweep, found: Sequence[Answer], changes: Sequence[WhatIf], others: Sequence[Answer]) -> Any:
+def _json(
+    sweep: Sweep, points: Sequence[Answer | Impossible], changes: Sequence[WhatIf], others: Sequence[Answer]
+) -> Any:
     if sweep.axes:
-        return [answer_json(one, alone=False) for one in found]
-    data = answer_json(found[0])
-    return data | {"what_ifs": what_if_json(found[0], others, changes)} if changes else data
+        return [
+            answer_json(one, alone=False) if isinstance(one, Answer) else impossible_json(one.asked, one.reason)
+            for one in points
+        ]
+    (now,) = possible(points)
+    data = answer_json(now)
+    return data | {"what_ifs": what_if_json(now, others, changes)} if changes else data
 
 
 def _text(sweep: Sweep, found: Sequence[Answer], changes: Sequence[WhatIf], others: Sequence[Answer]) -> list[str]:
@@ -100,7 +107,7 @@ def _plot(
     sources: Sources,
 ) -> list[str]:
     """Draw into the file ``name``, or the lines for the terminal; what was written, in words."""
-    axis = "batch" if "batch" in sweep.axes or not sweep.axes else sweep.axes[0]
+    axis = widest_axis(sweep)
     asked: list[Group] = groups_of(found, sweep, axis)
     asked = [*asked, *((one.text, [other]) for one, other in zip(changes, others, strict=True))]
     if changes:
@@ -108,7 +115,7 @@ def _plot(
     along = asked
     if not sweep.axes:
         along = [
-            (label, answers([replace(m.asked, batch=b) for b in batches_to_draw(m.asked, sources)], sources))
+            (label, possible(answers([replace(m.asked, batch=b) for b in batches_to_draw(m.asked, sources)], sources)))
             for label, (m,) in asked
         ]
     panels = (roofline_panel(asked), throughput_panel(along, axis, sources))

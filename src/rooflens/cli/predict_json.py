@@ -11,6 +11,7 @@ from rooflens.analyzer.predict import Prediction, ridge_announced_flop_per_byte,
 from rooflens.cli.predict_answer import Answer
 from rooflens.cli.predict_figures import at_floor, at_reachable
 from rooflens.cli.predict_notes import notes
+from rooflens.cli.predict_options import Asked
 from rooflens.cli.predict_speculation import speculation_json
 from rooflens.cli.what_if import WhatIf
 from rooflens.model_records import HardwareSpec
@@ -53,12 +54,17 @@ def answer_json(answer: Answer, alone: bool = True) -> dict[str, Any]:
     data |= {"sequence_kv_bytes": answer.sequence_kv_bytes, "next_token_kv_bytes": answer.next_token_kv_bytes}
     data |= {"exact_weights": answer.exact_weights, "group_formats": _group_formats(answer)}
     data |= {"speculation": speculation_json(answer.speculation, with_break_even=alone)}
-    return data | {"notes": notes(answer) + list(answer.hardware.flags)}
+    return data | {"error": None, "notes": notes(answer) + list(answer.hardware.flags)}
 
 
 def _group_formats(answer: Answer) -> dict[str, list[dict[str, Any]]]:
     """By group of tensors: its formats, with their share of the elements and what one takes."""
     return {group: [asdict(part) for part in answer.precision.parts(group)] for group in GROUPS}
+
+
+def impossible_json(asked: Asked, reason: str) -> dict[str, Any]:
+    """A point of a sweep without a prediction: ``error`` says why, the rest is what was asked, as it was asked."""
+    return {"error": reason} | {name: value for name, value in asdict(asked).items() if value is not None}
 
 
 def what_if_json(now: Answer, others: Sequence[Answer], what_ifs: Sequence[WhatIf]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rooflens.analyzer.operators import CACHE_NOTE_RATIO, cache_note, link_notes, unknown_rate, works
 from rooflens.analyzer.precision import PLAIN
 from rooflens.analyzer.predict import Prediction, devices_needed
-from rooflens.arch_records import Attention, Deployment
+from rooflens.arch_records import Attention, Deployment, MixtureOfExperts
 from rooflens.cli.predict_answer import Answer
 from rooflens.cli.units import si_text
 from rooflens.model_records import HardwareSpec
@@ -52,7 +52,18 @@ def notes(answer: Answer) -> list[str]:
         found.append(
             f"the floor is at {roof_words(hardware)}, above the datasheet's peak, so mfu at the floor exceeds 1"
         )
-    return [*found, *_assumed(answer), *link_notes(hardware, plan.deployment.tensor)]
+    return [*found, *_without_effect(answer), *_assumed(answer), *link_notes(hardware, plan.deployment.tensor)]
+
+
+def _without_effect(answer: Answer) -> Iterator[str]:
+    """Options that change nothing for this model."""
+    experts = any(isinstance(layer.mlp, MixtureOfExperts) for layer in answer.arch.layers)
+    if answer.asked.ep and not experts:
+        yield "--ep changes nothing: the model has no experts"
+    if (answer.asked.dp or 1) > 1 and not experts:
+        yield "--dp ranks of a model without experts are copies that share the batch"
+    if answer.asked.encoder_tokens and not answer.arch.encoder:
+        yield "--encoder-tokens changes nothing: the model has no encoder"
 
 
 def _assumed(answer: Answer) -> Iterator[str]:

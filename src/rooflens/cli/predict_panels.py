@@ -21,7 +21,21 @@ LEAST_LARGEST = 512  # the batch axis ends here at the earliest
 KNEE_GAIN = 1.5  # twice the batch brings this many times the tokens a second at the knee, less beyond it
 ROOM = 4.0  # the roofline reaches this factor beyond its points and its ridge
 
+RIDGE = "ridge, compute binds from batch"
+
 Group = tuple[str, list[Answer]]
+CURVES: Sequence[tuple[str, str, Callable[[Answer], float | None]]] = (
+    ("at the floor", "line", lambda one: at_floor(one).tokens_per_s),
+    ("reachable", "dashed", lambda one: at_reachable(one).tokens_per_s),
+    ("speculating", "dashed", lambda one: None if one.speculation is None else one.speculation.at.tokens_per_s),
+)
+
+
+def widest_axis(sweep: Sweep) -> str:
+    """What tokens a second are drawn against: batch where it was swept or nothing was, else the longest axis."""
+    if "batch" in sweep.axes or not sweep.axes:
+        return "batch"
+    return max(sweep.axes, key=lambda name: len({getattr(point, name) for point in sweep.points}))
 
 
 def groups_of(found: Sequence[Answer], sweep: Sweep, axis: str) -> list[Group]:
@@ -40,8 +54,9 @@ def groups_of(found: Sequence[Answer], sweep: Sweep, axis: str) -> list[Group]:
 
 def roofline_panel(groups: Sequence[Group]) -> Panel:
     """Flops a second of one device against flops done with each byte: the roofs and every point."""
-    first = groups[0][1][0]
-    hardware, found = first.hardware, [one for _, members in groups for one in members]
+    hardware = groups[0][1][0].hardware
+    groups = [(label, members) for label, members in groups if members[0].hardware.id == hardware.id]  # one roof each
+    found = [one for _, members in groups for one in members]
     bandwidth = hardware.memory_bandwidth_bytes_per_s
     formats = {one.precision.weights: None for one in found} | {one.precision.head: None for one in found}
     computing = {name: None for f in formats if (name := fastest(hardware, WEIGHT_FORMATS[f].compute)) is not None}
@@ -61,11 +76,10 @@ def roofline_panel(groups: Sequence[Group]) -> Panel:
             line = ((ceiling / bandwidth, ceiling), (high, ceiling))
             curves.append(Curve(f"{name} {words} {si_text(ceiling, 'FLOP/s')}", line, "dashed"))
     for label, members in groups:
-        curves.append(Curve(f"at the floor{_of(label)}", _spots(members, _floor_s), "points"))
-        if any(one.result.reachable_s for one in members):
-            curves.append(
-                Curve(f"reachable{_of(label)}", _spots(members, lambda one: one.result.reachable_s), "points")
-            )
+        curves.append(Curve(f"at the floor{_of(label)}", _spots(members, _floor_s), "points", f"points{label}"))
+        reachable = _spots(members, lambda one: one.result.reachable_s)
+        if reachable:
+            curves.append(Curve(f"reachable{_of(label)}", reachable, "crosses", f"points{label}"))
     marks = tuple(Mark(f"ridge of {name}: {ridge:,.0f} FLOP/B", ridge) for name, ridge in ridges.items())
     title = f"Roofline of one {hardware.id}"
     return Panel(title, "FLOP done with each byte of memory", "FLOP/s", tuple(curves), marks)
@@ -97,15 +111,15 @@ def throughput_panel(groups: Sequence[Group], axis: str, sources: Sources) -> Pa
     """Tokens a second of all sequences against ``axis``; against batch with the knee, the ridge and what fits."""
     curves, marks = [], []
     for label, members in groups:
-        for words, found in (("at the floor", at_floor), ("reachable", at_reachable)):
-            points = [(_along(m, axis), r) for m in members if (r := found(m).tokens_per_s) is not None]
+        for words, style, rate in CURVES:
+            points = [(_along(m, axis), r) for m in members if (r := rate(m)) is not None]
             if points:
-                curves.append(
-                    Curve(f"{words}{_of(label)}", tuple(sorted(points)), "line" if words != "reachable" else "dashed")
-                )
-        if axis == "batch":
-            marks += limits(members[0].asked, sources, label)
-    return Panel("Tokens a second", SWEPT[axis], "tokens/s", tuple(curves), tuple(marks), binary=True)
+                shade = label if words != "speculating" else f"{label} {words}"
+                curves.append(Curve(f"{words}{_of(label)}", tuple(sorted(points)), style, shade))
+        marks += limits(members[0].asked, sources, label) if axis == "batch" else []
+    always = axis == "batch" and not any(mark.label.startswith(RIDGE) for mark in marks)
+    x_label = f"{SWEPT[axis]} (no ridge: memory binds at any)" if always else SWEPT[axis]
+    return Panel("Tokens a second", x_label, "tokens/s", tuple(curves), tuple(marks), binary=True)
 
 
 def _along(one: Answer, axis: str) -> float:
@@ -117,16 +131,18 @@ def limits(asked: Asked, sources: Sources, label: str = "") -> list[Mark]:
     """The knee, the ridge and the largest batch that fits, where each is there."""
     at = _Batches(asked, sources)
     marks = [(at.knee(), "knee")]
-    marks += [(at.ridge(), "ridge, compute binds from batch")]
+    marks += [(at.ridge(), RIDGE)]
     marks += [(at.cap(), "largest batch that fits")]
     return [Mark(f"{words} {value:,}{_of(label)}", float(value)) for value, words in marks if value]
 
 
 class _Batches:
-    """One deployment at any batch."""
+    """One deployment at any batch, without speculation."""
 
     def __init__(self, asked: Asked, sources: Sources) -> None:
-        self.asked, self.sources = asked, sources
+        drafts = asked.spec_tokens if asked.phase == "verify" else None
+        plain = replace(asked, kv_link=None, spec_method=None, spec_tokens=drafts, acceptance=None, draft_model=None)
+        self.asked, self.sources = plain, sources
 
     def at(self, batch: int) -> Answer:
         return answer(replace(self.asked, batch=batch), self.sources)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rooflens.cli.predict_answer import Answer, Sources, answer
 from rooflens.cli.predict_figures import (
@@ -27,18 +28,45 @@ PROGRESS_AFTER_S = 1.0
 PROGRESS_EVERY_S = 0.2
 
 
-def answers(points: Sequence[Asked], sources: Sources, axes: Sequence[str] = ()) -> list[Answer]:
-    """The prediction of every point; a fault names the point. A terminal sees how far it is."""
-    found: list[Answer] = []
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A point of a sweep that makes no sense, such as heads that its devices cannot divide, and why."""
+
+    asked: Asked
+    reason: str
+
+
+def answers(points: Sequence[Asked], sources: Sources) -> list[Answer | Impossible]:
+    """The prediction of every point, or why there is none; RooflensError where there is none of any.
+
+    A terminal sees how far it is.
+    """
+    found: list[Answer | Impossible] = []
     with Progress(len(points)) as tick:
         for point in points:
             try:
                 found.append(answer(point, sources))
             except RooflensError as error:
-                where = ", ".join(f"--{SWEPT[name]} {getattr(point, name)}" for name in axes)
-                raise RooflensError(f"{error} (at {where})" if where else str(error)) from error
+                found.append(Impossible(point, str(error)))
             tick(len(found))
+    if not any(isinstance(one, Answer) for one in found):
+        raise RooflensError(next(one.reason for one in found if isinstance(one, Impossible)))
     return found
+
+
+def possible(found: Sequence[Answer | Impossible]) -> list[Answer]:
+    """The points that have a prediction."""
+    return [one for one in found if isinstance(one, Answer)]
+
+
+def left_out(sweep: Sweep, found: Sequence[Answer | Impossible]) -> list[str]:
+    """A line for each reason why points are not in the table."""
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        if isinstance(one, Impossible):
+            where = ", ".join(f"{SWEPT[name]} {getattr(one.asked, name):,}" for name in sweep.axes)
+            reasons.setdefault(one.reason, []).append(where)
+    return [f"left out: {'; '.join(where)}: {reason}" for reason, where in reasons.items()]
 
 
 class Progress:

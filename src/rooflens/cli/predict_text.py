@@ -101,13 +101,13 @@ def _times(answer: Answer) -> Iterator[Row]:
 
 
 def reachable_words(answer: Answer) -> str:
-    """What reachable means, in one sentence, and whose efficiency it is of."""
-    words = "what a well-tuned engine gets, with latencies, padding and collectives; not a bound"
+    """What reachable means, in one sentence, and whose kernels it is of."""
     found = efficiency_of(answer.hardware)
-    if found is None:
-        return words
-    whose = found.source.partition(";")[0] if found.origin == "assumed" else f"{found.origin} for it"
-    return f"{words} ({whose})"
+    whose = "of its kernels as measured"
+    if found is not None:
+        borrowed = found.source.partition(";")[0]
+        whose = borrowed if found.origin == "assumed" else f"with kernels as {found.origin} for it"
+    return f"what a well-tuned engine gets, latencies and collectives included; not a bound ({whose})"
 
 
 def _floor_remark(answer: Answer) -> str:
@@ -124,9 +124,9 @@ def _rates(answer: Answer) -> Iterator[Row]:
     word = "at the floor" if result.bound_known else "at most, of a floor that may be far too low"
     reachable = at_reachable(answer)
     if has_expected(answer):
-        word += f"; {tokens_text(at_expected(answer).tokens_per_s)} tokens/s expected"
+        word += f", {tokens_text(at_expected(answer).tokens_per_s)} expected"
     if reachable.tokens_per_s is not None:
-        word += f"; {tokens_text(reachable.tokens_per_s)} tokens/s reachable"
+        word += f", {tokens_text(reachable.tokens_per_s)} reachable"
     tokens = at_floor(answer).tokens_per_s
     yield "tokens", NOT_KNOWN if tokens is None else f"{tokens_text(tokens)} tokens/s", word
     if answer.plan.computed_tokens > 1 or answer.plan.prefill:
