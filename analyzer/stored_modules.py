@@ -41,14 +41,17 @@ class StoredModule:
     small: bool = False
 
 
-def stored_modules(tensors: Iterable[Tensor]) -> Iterator[StoredModule]:
-    """The modules of one model; a scale counts with the weights that it scales."""
+def stored_modules(tensors: Iterable[Tensor], bits: int | None = None) -> Iterator[StoredModule]:
+    """The modules of one model; a scale counts with the weights that it scales.
+
+    ``bits`` is what the config says of integers, for words whose shapes leave it open.
+    """
     joined: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for tensor in tensors:
         base, leaf = _base(tensor.name)
         joined[base][leaf] = tensor
     for base, parts in joined.items():
-        yield from _modules(base, parts)
+        yield from _modules(base, parts, bits)
 
 
 def _base(name: str) -> tuple[str, str]:
@@ -65,7 +68,7 @@ def _base(name: str) -> tuple[str, str]:
     return (fused[1], "bias") if fused else (name, "weight")
 
 
-def _modules(base: str, parts: Shapes) -> Iterator[StoredModule]:
+def _modules(base: str, parts: Shapes, bits: int | None) -> Iterator[StoredModule]:
     main = next((leaf for leaf in MAIN if leaf in parts), None)
     sides = {leaf: tensor for leaf, tensor in parts.items() if leaf not in (main, "bias")}
     if "bias" in parts:
@@ -77,19 +80,19 @@ def _modules(base: str, parts: Shapes) -> Iterator[StoredModule]:
             yield StoredModule(base, "fp32", sum(t.elements for t in sides.values()), size, small=True)
         return
     weights = parts[main]
-    name, elements = _unpacked(weights, sides)
+    name, elements = _unpacked(weights, sides, bits)
     small = len(weights.shape) < 2 and not sides
     yield StoredModule(base, name, elements, weights.size_bytes + size, small)
 
 
-def _unpacked(weights: Tensor, sides: Shapes) -> tuple[str, float]:
+def _unpacked(weights: Tensor, sides: Shapes, bits: int | None) -> tuple[str, float]:
     """The format and the elements of a weight tensor, beside its scales."""
     if weights.dtype in WEIGHT_FORMATS:  # a GGUF type
         return weights.dtype, weights.elements
     if weights.dtype in FLOATS:
         return FLOATS[weights.dtype], weights.elements
     if weights.dtype in ("I32", "U32", "I64"):
-        return _packed_words(weights, sides)
+        return _packed_words(weights, sides, bits)
     scale = next((sides[leaf] for leaf in ("weight_scale", "scales", "scale", "weight_scale_inv", "absmax", "scale_inv")
                   if leaf in sides), None)  # fmt: skip
     if weights.dtype in ("F4", "U8", "I8") and scale is not None and scale.elements:
@@ -111,18 +114,18 @@ def _four_bit(ratio: float, scale: str, normal_float: bool) -> str | None:
     return None
 
 
-def _packed_words(weights: Tensor, sides: Shapes) -> tuple[str, float]:
+def _packed_words(weights: Tensor, sides: Shapes, said: int | None) -> tuple[str, float]:
     """Integers in 32-bit words: AWQ packs the outputs, GPTQ and compressed-tensors the inputs."""
     word = 64 if weights.dtype == "I64" else 32
     scale = sides.get("scales") or sides.get("weight_scale")
     order = sides.get("g_idx") or sides.get("weight_g_idx")
-    bits = 4
+    bits = said or 4
     if len(weights.shape) == 2 and scale is not None and len(scale.shape) == 2:
         if order is not None and order.elements:  # GPTQ: one index for each input
             bits = round(word * weights.shape[0] / order.elements)
         elif "scales" in sides and scale.shape[1] and scale.shape[1] != weights.shape[1]:
             bits = round(word * weights.shape[1] / scale.shape[1])
-        elif "weight_scale" in sides:
+        elif "weight_scale" in sides and said is None:
             bits = _by_group(weights.shape[1] * word, scale.shape[1])
     name = INTEGERS.get(bits, "int4")
     return name, weights.elements * word / (bits if bits in INTEGERS else 4)
@@ -131,6 +134,6 @@ def _packed_words(weights: Tensor, sides: Shapes) -> tuple[str, float]:
 def _by_group(row_bits: int, scales: int) -> int:
     """compressed-tensors keeps the shape among the data: 4 bit where its groups come out at a usual size, else 8."""
     for bits in (4, 8):
-        if scales <= 1 or row_bits // bits // scales in (32, 64, 128, 256):
+        if scales <= 1 or row_bits // bits // scales in (32, 64, 128):
             return bits
     return 4

@@ -12,7 +12,7 @@ from rooflens.analyzer.gguf_header import gguf_header
 from rooflens.analyzer.group_formats import tensor_formats
 from rooflens.analyzer.precision import GROUPS, PLAIN, Precision, choose_precision
 from rooflens.analyzer.safetensors_header import safetensors_header
-from rooflens.analyzer.stored_modules import stored_modules
+from rooflens.analyzer.stored_modules import INTEGERS, stored_modules
 from rooflens.analyzer.tensor_format import TensorFormat
 from rooflens.analyzer.tensor_groups import OTHER, VISION, group_of
 from rooflens.analyzer.tensor_table import Tensor, json_file
@@ -81,7 +81,8 @@ def group_bytes(tensors: Iterable[Tensor], arch: ModelArch | None = None) -> Map
     layers = sum(layer.count for layer in arch.layers) if arch else None
     names = _spellings(arch)
     totals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    for module in stored_modules(tensors):
+    bits = {name: bits for bits, name in INTEGERS.items()}.get(_integers(names) or "")
+    for module in stored_modules(tensors, bits):
         group = OTHER if module.small else group_of(module.name, layers)
         sums = totals[group][names.get(module.format, module.format)]
         sums[0] += module.elements
@@ -128,6 +129,12 @@ def _spellings(arch: ModelArch | None) -> Mapping[str, str]:
     said = [arch.quantization.default, *(rule.stored for rule in arch.quantization.rules)]
     names = [stored.name for stored in said if stored]
     return {name.split("-")[0]: name for name in reversed(names) if name not in PLAIN}
+
+
+def _integers(names: Mapping[str, str]) -> str | None:
+    """The one format of integers that the config calls for, None where it has several or none."""
+    said = [base for base in names if base.startswith("int")]
+    return {"int8": "int8-weights"}.get(said[0], said[0]) if len(said) == 1 else None
 
 
 def _check_model(arch: ModelArch, found: Mapping[str, GroupBytes], path: Path) -> None:
