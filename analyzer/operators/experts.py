@@ -48,11 +48,11 @@ def _experts(shard: Shard, count: int, moe: MixtureOfExperts) -> Iterator[Work]:
     spread = (own - fewest) / (moe.experts - moe.top_k) if moe.experts > moe.top_k else 0.0
     matrices = count * expert_elements(shard.hidden, moe)
     each = matrices + count * moe.expert_bias_elements
-    width = (moe.latent_size or shard.hidden) + (2 if moe.gated else 1) * moe.intermediate_size
+    width = 2 * (moe.latent_size or shard.hidden) + (3 if moe.gated else 2) * moe.intermediate_size
     tokens = f"rank_tokens@{data}" if data > 1 else "query_tokens"
     for part in shard.parts("experts"):
         size_bytes = part.share * each * part.bytes_per_element
-        passed = 2 * count * part.share * width * shard.precision.activation_bytes
+        passed = count * part.share * width * shard.precision.activation_bytes
         yield Work(
             "experts",
             "experts",

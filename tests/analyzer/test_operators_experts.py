@@ -45,6 +45,9 @@ def test_routed_experts() -> None:
     assert total(rows, "expert_bytes", THREE, "experts") == 2.625 * 384
     experts = next(row for row in rows if row.operator == "experts")
     assert (experts.elements, experts.resident_bytes) == (8 * 192, 8 * 384)
+    # In two kernels a layer each of a token's 2 experts takes 8 and gives 2 x 4, takes 4 and gives 8, of 2 bytes.
+    assert experts.calls == 4
+    assert experts.activation_bytes == {"query_tokens": 2 * 2 * 28 * 2}
 
 
 def test_one_token_reads_top_k_and_many_read_all() -> None:
@@ -79,6 +82,7 @@ def test_experts_in_a_narrow_space_and_their_biases() -> None:
     assert rows["experts"].elements == 2 * 8 * 37
     assert rows["experts"].weight_bytes == {"passes": 2 * 2 * 37 * 2}
     assert rows["experts"].flops == {"query_tokens": 2 * 2 * 2 * 32}
+    assert rows["experts"].activation_bytes == {"query_tokens": 2 * 2 * 16 * 2}
 
 
 def test_whole_experts_on_each_device() -> None:
@@ -92,6 +96,7 @@ def test_whole_experts_on_each_device() -> None:
     assert experts.resident_bytes == 768
     # The tokens of both ranks reach them, each device a quarter of the products: 2 x 2 experts x 192 / 4 a token.
     assert experts.flops == {"rank_tokens@2": 192}
+    assert experts.activation_bytes == {"rank_tokens@2": 2 * 2 * 28 * 2 / 4}
 
 
 def test_experts_cut_over_all_devices() -> None:

@@ -258,6 +258,26 @@ def test_cross_attention_reads_the_encoder() -> None:
     assert (made.elements, made.resident_bytes, made.weight_bytes, made.flops) == (2 * 64, 2 * 128, {}, {})
 
 
+def test_what_mixers_write_and_read_between_kernels() -> None:
+    """Queries in and outputs out, 2 bytes an element, in each of 2 layers; no part of the floor."""
+    own = {
+        "attention": (rows_of(Attention(4, 2, 3, 5)), 4 * (3 + 5)),
+        "index_scores": (rows_of(INDEXED), 2 * 4),
+        "window_attention": (rows_of(V4), 4 * (6 + 6)),
+        "compressed_attention": (rows_of(V4), 4 * (6 + 6)),
+        "state": (rows_of(MAMBA), 20 + 12),
+        "cross_attention": (works(arch(PLAIN, cross=CrossAttention(4, 2, 2)), BF16), 4 * (2 + 2)),
+    }
+    for operator, (rows, width) in own.items():
+        row = next(row for row in rows if row.operator == operator)
+        assert row.activation_bytes == {"query_tokens": 2 * width * 2}, operator
+        assert row.calls == 2, operator
+    latent = next(row for row in rows_of(MLA) if row.operator == "attention")
+    assert latent.activation_bytes == {"query_tokens": 2 * 4 * (3 + 2 + 4) * 2}
+    head = next(row for row in rows_of(MLA) if row.operator == "head")
+    assert (head.calls, head.activation_bytes) == (1, {"sampled_rows": (8 + 10) * 2})
+
+
 DEPTH = 1 << 20  # tokens, of the million that the model cards speak of
 
 
