@@ -56,15 +56,16 @@ def _matrix(shard: Shard, operator: str, count: int, rows: int, columns: int, wh
 def _scores(shard: Shard, count: int, indexer: Indexer, heads: int, ratio: int) -> Work:
     """``heads`` times the one key of each entry: 2 x head_dim flops for each head and pair."""
     kept = shard.precision.indexer_keys or shard.precision.kv
-    token_bytes = count * indexer_key_bytes(kept, indexer.head_dim) / ratio / shard.deployment.context
+    key_bytes = indexer_key_bytes(kept, indexer.head_dim)
+    entries = count / ratio / shard.deployment.context  # of this device, for each token
     return Work(
         "index_scores",
         "indexer",
         tuple(dict.fromkeys((*NARROW, *KV_FORMATS[kept].compute))),
         calls=count,
-        flops={"causal_pairs": 2 * count * heads * indexer.head_dim / ratio},
-        kv_read_bytes={"context_tokens": token_bytes},
-        kv_write_bytes={"query_tokens": token_bytes},
-        stored_bytes={"context_tokens": token_bytes},
+        flops={"causal_pairs": 2 * entries * heads * indexer.head_dim},
+        kv_read_bytes={"context_tokens": entries * key_bytes},
+        kv_write_bytes={"query_tokens": entries * key_bytes},
+        stored_bytes={"context_tokens": entries * key_bytes},
         activation_bytes=shard.passed(count, heads * indexer.head_dim),
     )

@@ -59,6 +59,10 @@ def test_context_parallel_divides_the_cache() -> None:
     assert total(rows_of(MLA, tensor=4, context=2), "stored_bytes", STEP) * 2 == total(
         rows_of(MLA), "stored_bytes", STEP
     )
+    # And each scores the index keys that it has.
+    assert total(rows_of(MLA, tensor=4, context=2), "flops", STEP, "index_scores") * 2 == total(
+        rows_of(MLA, tensor=4), "flops", STEP, "index_scores"
+    )
     # 2 KV heads on 4 devices: one head each, twice over; with 2 of them sharing the tokens nothing is held twice.
     few = Attention(8, 2, 2, 2)
     replicated, shared = rows_of(few, tensor=4), rows_of(few, tensor=4, context=2)
