@@ -23,7 +23,7 @@ def group_formats(arch: ModelArch, quantization: Quantization) -> Mapping[str, t
     """
     book = RuleBook(quantization.rules)
     totals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    for module, place in _placed(arch):
+    for module, place in placed_modules(arch):
         stored = _stored(module, place, book, quantization.default, arch)
         group = MTP_GROUP if place.mtp is not None else module.group
         sums = totals[group][stored.name]
@@ -41,7 +41,7 @@ def tensor_formats(formats: Mapping[str, list[float]]) -> tuple[TensorFormat, ..
     return tuple(sorted(rows, key=lambda row: (-row.share, row.name)))
 
 
-def _placed(arch: ModelArch) -> Iterator[tuple[Module, Place]]:
+def placed_modules(arch: ModelArch) -> Iterator[tuple[Module, Place]]:
     """Every linear layer of the model with where it stands."""
     kinds = [layer_modules(layer, arch.hidden_size) for layer in arch.layers]
     order = arch.order or tuple(i for i, layer in enumerate(arch.layers) for _ in range(layer.count))

@@ -42,7 +42,7 @@ class GroupBytes:
 
 
 def weight_files(path: Path) -> tuple[Path, ...]:
-    """The weight files of ``path``, a folder or one of its files; () where a folder has none.
+    """The weight files of ``path``, a folder or one of its files; () where a folder has none, only their index.
 
     Shards that an index or a file's own name calls for must be there: RooflensError names the first that is not.
     """
@@ -179,7 +179,8 @@ def _indexed(index: Path) -> tuple[Path, ...]:
     names = sorted({name for name in listed.values() if isinstance(name, str)})
     if not names or len(names) > MOST_FILES or any("/" in name or "\0" in name or name in ("", "..") for name in names):
         raise RooflensError(f"{index.name[-80:]}: its weight_map names no proper files")
-    return _all_there(index, [index.with_name(name) for name in names])
+    files = [index.with_name(name) for name in names]
+    return _all_there(index, files) if any(file.exists() for file in files) else ()
 
 
 def _siblings(path: Path, shard: re.Match[str]) -> tuple[Path, ...]:

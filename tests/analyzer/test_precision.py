@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,15 @@ from hypothesis import strategies as st
 
 from rooflens.analyzer.arch import arch_from_config
 from rooflens.analyzer.ggml_types import GGML_TYPES
+from rooflens.analyzer.group_formats import placed_modules
 from rooflens.analyzer.number_formats import KV_FORMATS, WEIGHT_FORMATS, indexer_key_bytes, latent_bytes, normalise
 from rooflens.analyzer.operators import works
 from rooflens.analyzer.precision import GROUPS, Precision, choose_precision, precision_of
 from rooflens.analyzer.work import resident_bytes, stored_bytes
 from rooflens.records import EngineInfo, RooflensError
 
+CONFIGS = (Path(__file__).parent.parent / "data" / "configs").glob("*_config.json")
+MODELS = sorted(path for path in CONFIGS if not path.name.endswith("_hf_quant_config.json"))
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 10, "num_attention_heads": 32,
     "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "hidden_act": "silu",
@@ -291,6 +296,16 @@ def test_a_long_list_takes_a_moment() -> None:
     assert time.perf_counter() - begun < 10
 
 
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name[:-12])
+def test_the_modules_that_rules_name_are_the_weights_that_operators_count(path: Path) -> None:
+    arch = arch_from_config(json.loads(path.read_text()))
+    named = sum(module.elements for module, place in placed_modules(arch) if place.mtp is None)
+    tied = arch.vocab_size * arch.hidden_size if arch.tied_head else 0  # one matrix, read as two
+    rows = works(arch, choose_precision(arch, "bf16"))
+    counted = sum(row.elements for row in rows if row.operator != "vision")
+    assert named - tied == pytest.approx(counted, rel=1e-3)
+
+
 SIMPLE = st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=12)
 WORDS = st.sampled_from(
     ["quant_method", "quant_algo", "config_groups", "weights", "input_activations", "num_bits", "type", "group_size",
@@ -309,7 +324,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(WORDS, VALUES, max_size=6), TEXTS)
 def test_any_quantisation_is_shares_or_one_line(stated: dict[str, Any], method: str) -> None:
     fault, found = "", choose_precision(arch_from_config(MOE))

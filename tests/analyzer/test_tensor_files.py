@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rooflens.analyzer.arch import arch_from_config
 from rooflens.analyzer.ggml_types import GGML_TYPES
 from rooflens.analyzer.gguf_header import gguf_header
+from rooflens.analyzer.gguf_model import gguf_config
 from rooflens.analyzer.operators import works
 from rooflens.analyzer.precision import GROUPS, choose_precision
 from rooflens.analyzer.safetensors_header import DTYPE_BITS, safetensors_header
@@ -24,7 +25,7 @@ from rooflens.analyzer.tensor_files import group_bytes, precision_from_files, re
 from rooflens.analyzer.tensor_groups import group_of
 from rooflens.analyzer.tensor_table import Tensor
 from rooflens.analyzer.work import resident_bytes
-from rooflens.arch_records import ModelArch
+from rooflens.arch_records import DenseMLP, MixtureOfExperts, ModelArch
 from rooflens.records import RooflensError
 
 SMALL = {
@@ -308,6 +309,8 @@ def test_shards_are_one_model_and_a_missing_one_is_said(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / names[0], tmp_path / "model.safetensors.index.json"):
         with pytest.raises(RooflensError, match=r"1 of 2 weight files are missing, the first model-00002-of"):
             read_tensors(path)
+    (tmp_path / names[0]).unlink()
+    assert weight_files(tmp_path) == ()  # the index alone, as a folder that was fetched without its weights has it
 
 
 def test_folders_without_weights(tmp_path: Path) -> None:
@@ -459,6 +462,55 @@ def test_a_gguf_model_in_two_files(tmp_path: Path) -> None:
     assert resident_bytes(works(tied, found)) - plain == 0.5625 * (2 * 36864 + 16384)
 
 
+def gguf_model(path: Path, change: dict[str, Any], without: str = "output.weight", family: str = "llama") -> Path:
+    """A file with the metadata of the small model, written by the library."""
+    library = pytest.importorskip("gguf")
+    writer = library.GGUFWriter(path, family)
+    values = {"embedding_length": 64, "block_count": 2, "attention.head_count": 4, "attention.head_count_kv": 2,
+              "feed_forward_length": 128, "context_length": 4096, **change}  # fmt: skip
+    for key, value in values.items():
+        if isinstance(value, list):
+            writer.add_array(f"{family}.{key}", value)
+        else:
+            writer.add_uint32(f"{family}.{key}", value)
+    shapes = {"token_embd.weight": (256, 64), "output.weight": (256, 64), "blk.0.attn_q.weight": (64, 64),
+              "blk.0.ffn_gate.weight": (128, 64), "blk.0.ffn_up.weight": (128, 64)}  # fmt: skip
+    for name, shape in shapes.items():
+        if name != without:
+            writer.add_tensor(name, np.zeros(shape, np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_gguf_file_describes_a_plain_model(tmp_path: Path) -> None:
+    found = arch_from_config(gguf_config(gguf_model(tmp_path / "a.gguf", {})))
+    assert found.layers == arch(tie_word_embeddings=True).layers
+    assert (found.tied_head, found.vocab_size, found.max_context_tokens) == (True, 256, 4096)
+    untied = arch_from_config(gguf_config(gguf_model(tmp_path / "b.gguf", {}, without="blk.0.ffn_gate.weight")))
+    assert not untied.tied_head
+    assert untied.layers[0].mlp == DenseMLP(128, gated=False)
+    experts = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 32}
+    mixed = arch_from_config(gguf_config(gguf_model(tmp_path / "c.gguf", experts)))
+    assert mixed.layers[0].mlp == MixtureOfExperts(8, 2, 32, gated=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "without", "why"),
+    [
+        ({"attention.sliding_window": 512}, "output.weight", "attention.sliding_window is set"),
+        ({"attention.kv_lora_rank": 512}, "output.weight", "kv_lora_rank is set"),
+        ({"attention.head_count_kv": [2, 4]}, "output.weight", "differs from layer to layer"),
+        ({}, "token_embd.weight", "holds no token_embd"),
+    ],
+)
+def test_what_a_gguf_file_leaves_open_is_said(tmp_path: Path, change: dict[str, Any], without: str, why: str) -> None:
+    with pytest.raises(RooflensError, match=rf"{why}.*config\.json"):
+        gguf_config(gguf_model(tmp_path / "a.gguf", change, without))
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.gguf", Path("/dev/zero"), tmp_path / "a\0b.safetensors"):
         with pytest.raises(RooflensError) as caught:
@@ -480,7 +532,7 @@ GOOD_RAW = json.dumps(good_header()).encode()
 GOOD_SAFE = len(GOOD_RAW).to_bytes(8, "little") + GOOD_RAW + bytes(24)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_damage_is_tensors_or_one_line(tmp_path: Path, data: st.DataObject) -> None:
     kind, good = data.draw(st.sampled_from([(".gguf", GOOD_GGUF), (".safetensors", GOOD_SAFE)]))
