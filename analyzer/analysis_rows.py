@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.analyzer.compiled_rows import Matrix, Parts, Sides, coefficients, rates
+from rooflens.analyzer.compiled_rows import Parts, Sides, coefficients, rates
+from rooflens.analyzer.products import Matrix, product
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Deployment
 from rooflens.model_records import HardwareSpec
@@ -73,11 +74,11 @@ class AnalysisRows:
 
     def fill(self, features: Matrix, sides: Sides, rows: Matrix) -> None:
         """Write the rows of some steps with ``features`` (features, steps)."""
-        operator_s = np.maximum(sides.operator_compute_s @ features, sides.operator_memory_s @ features)
+        operator_s = np.maximum(product(sides.operator_compute_s, features), product(sides.operator_memory_s, features))
         count = len(self._linear)
-        rows[:count] = self._linear @ features
+        rows[:count] = product(self._linear, features)
         rows[count] = operator_s.sum(axis=0)
-        rows[count + 1 :] = self._member @ operator_s + self._group_link_s @ features
+        rows[count + 1 :] = product(self._member, operator_s) + product(self._group_link_s, features)
 
     def named(self, rows: Matrix) -> Beside:
         """The filled rows by their names."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflens.analyzer.features import RANK_TOKENS
 from rooflens.analyzer.operators import rate_flops_per_s, strict_link_bytes, unknown_rate
+from rooflens.analyzer.products import Matrix, product
 from rooflens.analyzer.spans import split
 from rooflens.analyzer.work import Coefficients, Work
 from rooflens.model_records import HardwareSpec
 
-Matrix = NDArray[np.float64]
 Parts = Callable[[Work], Sequence[Coefficients]]
 
 
@@ -91,7 +90,7 @@ class Sides:
 
     def of(self, features: Matrix) -> Matrix:
         """The five rows (COUNT, steps) for ``features`` (features, steps)."""
-        sides: Matrix = self._matrix @ features
+        sides = product(self._matrix, features)
         np.maximum(sides[0], 0.0, out=sides[0])
         np.maximum(sides[3], 0.0, out=sides[3])
         return sides

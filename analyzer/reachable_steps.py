@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.analyzer.efficiency import efficiency_of
-from rooflens.analyzer.features import Features
+from rooflens.analyzer.products import product
 from rooflens.analyzer.reachable import Terms, at_best, at_worst, terms_of
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.work import Coefficients, Work
@@ -44,7 +44,7 @@ class CompiledTerms:
         both = [pair for pair in pairs if all(pair)]
         self._memory = _matrix([memory for memory, _ in both], names)
         self._compute = _matrix([compute for _, compute in both], names)
-        self._rest = _matrix([*one_sided, terms.launches], names).sum(axis=0)
+        self._rest = _matrix([*one_sided, terms.launches], names).sum(axis=0, keepdims=True)
         self._messages = _matrix([each.message for each in terms.collectives], names)
         self._strict = _matrix([each.strict_s for each in terms.collectives], names)
         self._calls = [each.calls for each in terms.collectives]
@@ -52,7 +52,7 @@ class CompiledTerms:
 
     def seconds(self, features: Matrix) -> Column:
         """Seconds (steps,) of steps with ``features`` (names, steps)."""
-        found: Column = self._rest @ features
+        found: Column = product(self._rest, features)[0]
         memory_s, compute_s = np.empty((2, len(self._memory), BLOCK_STEPS))
         for start in range(0, len(found), BLOCK_STEPS):
             block = features[:, start : start + BLOCK_STEPS]
@@ -66,8 +66,8 @@ class CompiledTerms:
 
     def _add_collectives(self, features: Matrix, found: Column) -> None:
         passes = features[self._passes]
-        sizes = self._messages @ features / np.maximum(passes, 1e-9)
-        strict_s = self._strict @ features
+        sizes = product(self._messages, features) / np.maximum(passes, 1e-9)
+        strict_s = product(self._strict, features)
         for place, (calls, (log_size, log_s)) in enumerate(zip(self._calls, self._curves, strict=True)):
             each = np.exp(np.interp(np.log(np.maximum(sizes[place], 1.0)), log_size, log_s))
             found += np.maximum(np.where(sizes[place] > 0, calls * passes * each, 0.0), strict_s[place])
@@ -88,7 +88,7 @@ class ReachableSteps:
         ends = (terms(strict, at_best(efficiency)), terms(rows, efficiency), terms(rows, at_worst(efficiency)))
         self.names = tuple(sorted({name for each in ends for name in each.names}))
         self._fast, self._usual, self._slow = (CompiledTerms(each, self.names) for each in ends)
-        self._features = Features(self.names, roofline.block_tokens, roofline.longest_tokens)
+        self._features = roofline.features_called(self.names)
 
     def seconds(self, features: Matrix) -> Column:
         """What usual kernels take for ``features`` (names, steps)."""

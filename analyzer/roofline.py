@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rooflens.analyzer.analysis_rows import AnalysisRows
 from rooflens.analyzer.arch import arch_from_config
-from rooflens.analyzer.compiled_rows import Matrix, Sides, features_of
+from rooflens.analyzer.compiled_rows import Sides, features_of
 from rooflens.analyzer.features import Features
 from rooflens.analyzer.operators import (
     CACHE_NOTE_RATIO,
@@ -22,6 +22,7 @@ from rooflens.analyzer.operators import (
     works,
 )
 from rooflens.analyzer.precision import Precision, precision_of
+from rooflens.analyzer.products import Matrix
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Deployment, ModelArch
 from rooflens.model_records import Bound, Bounds, HardwareSpec, StepAnalysis
