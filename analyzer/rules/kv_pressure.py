@@ -22,6 +22,7 @@ from rooflens.analyzer.rules.reprice import at_larger_batch, changed, step_bytes
 from rooflens.analyzer.sums import filled, known_sum, steps_of
 from rooflens.findings import Code, Evidence, Finding, Price
 from rooflens.records import StepTable
+from rooflens.spans import split
 
 CODE = Code.KV_PRESSURE
 LEAST_PREEMPTIONS = 3  # in a window; one or two are the price of a full cache
@@ -124,7 +125,7 @@ def _with_and_without(case: Case) -> tuple[StepTable, StepTable] | None:
     if table.where("recomputed_tokens").any():
         kept = 1.0 - np.minimum(filled(table, "recomputed_tokens"), query) / np.maximum(query, 1.0)
         names = ("query_tokens", "prefill_tokens", "causal_pairs", "prefill_pairs")
-        return table, changed(table, {n: table[n] * kept for n in names if n in table.columns})
+        return table, changed(table, {n: table[n] * kept for n in table.columns if split(n)[0] in names})
     if context is None or not table.where("preempted").any():
         return None
     again = filled(table, "preempted")

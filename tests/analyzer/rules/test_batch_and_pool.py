@@ -11,7 +11,9 @@ from made_windows import H100, INFO, ROOFLINE, case, info_with, merged, steps
 
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import RULES
+from rooflens.analyzer.rules.kv_pressure import _with_and_without as with_and_without
 from rooflens.analyzer.rules.pool import at_cap, budget_full, full
+from rooflens.analyzer.rules.reprice import scaled
 from rooflens.findings import Code, Finding, Price, Status
 from rooflens.records import StepTable
 
@@ -207,6 +209,22 @@ def test_weights_that_a_cache_may_keep_are_read_all_the_same() -> None:
     info = info_with(max_sequences=128)
     assert judge(BATCH, slow, info, Roofline.of(info, curve)).status is Status.CLEARED
     assert judge(BATCH, slow, info).status is Status.FIRING
+
+
+def test_a_larger_batch_has_more_of_everything_that_each_sequence_has() -> None:
+    table = steps(decode=4, lora_rows=2, **{"context_tokens@w512": 4 * 512, "causal_pairs@w512": 4 * 512})
+    doubled = scaled(table, np.full(len(table), 2.0))
+    for name in ("requests", "context_tokens", "causal_pairs", "lora_rows", "context_tokens@w512", "causal_pairs@w512"):
+        np.testing.assert_array_equal(doubled[name], 2 * table[name], name)
+    assert "kv_blocks_used" not in doubled.columns
+    np.testing.assert_array_equal(doubled["observed_s"], table["observed_s"])
+
+
+def test_pairs_of_recomputed_tokens_are_left_out_over_windows_too() -> None:
+    pairs = {"causal_pairs@w64": 3200, "prefill_pairs@w64": 1600}
+    every, fewer = with_and_without(case(steps(decode=10, prefill=30, recomputed_tokens=20, **pairs)))  # type: ignore[misc]
+    for name in ("query_tokens", *pairs):  # half of the 40 tokens were computed again
+        np.testing.assert_allclose(fewer[name], every[name] / 2)
 
 
 def without(table: StepTable, *names: str) -> StepTable:
