@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rooflens.analyzer.arch import find_model
+from rooflens.analyzer.arch import arch_from_config, find_model
 from rooflens.analyzer.counting import kv_bytes
+from rooflens.analyzer.gguf_model import gguf_config
 from rooflens.analyzer.handover import Handover, Link, handover
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import Precision, choose_precision
@@ -76,8 +77,10 @@ class Sources:
         key = (name, read_quantization)
         if key not in self._models:
             files = files_of(name)
-            known = name if files is None or files.is_dir() else str(_config_beside(files))
-            self._models[key] = find_model(known, read_quantization=read_quantization)
+            if files is None or files.is_dir():
+                self._models[key] = find_model(name, read_quantization=read_quantization)
+            else:
+                self._models[key] = _model_of_file(files, read_quantization)
         return self._models[key]
 
     def precision(self, name: str, weights: str | None, kv: str | None) -> Precision:
@@ -109,13 +112,16 @@ def files_of(name: str) -> Path | None:
         return None
 
 
-def _config_beside(file: Path) -> Path:
+def _model_of_file(file: Path, read_quantization: bool) -> ModelArch:
+    """The model of the config.json beside ``file``, else of what a GGUF file says of itself."""
     config = file.with_name("config.json")
-    if not config.is_file():
-        raise RooflensError(
-            f"{file.name[:60]}: the model's config.json must lie beside it: fetch it from where the file is"
-        )
-    return config
+    if config.is_file():
+        return find_model(str(config), read_quantization=read_quantization)
+    if file.suffix == ".gguf":
+        return arch_from_config(gguf_config(file), file.stem)
+    raise RooflensError(
+        f"{file.name[:60]}: the model's config.json must lie beside it: fetch it from where the file is"
+    )
 
 
 def measured_cpu() -> HardwareSpec:
