@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
+import os
+import re
+import shlex
 from pathlib import Path
 
 from rooflens.analyzer.rules import RULES
 from rooflens.catalogue import CATALOGUE, OPEN_LABELS, Metric
 from rooflens.cli import VERBS, Verb
+from rooflens.cli import main as run
 from rooflens.findings import FINDINGS, FindingCode
 
 HERE = Path(__file__).resolve().parent
@@ -126,7 +132,36 @@ def metrics_page() -> str:
     return "\n".join([METRICS_INTRODUCTION, table, "", labels, "", *map(metric_section, CATALOGUE)])
 
 
-PAGES = {"cli.md": cli_page, "findings.md": findings_page, "metrics.md": metrics_page}
+EXAMPLE = re.compile(r"```sh\nrooflens (?P<words>[^\n]+)\n```\n\n```text\n.*?```", re.DOTALL)
+COLUMNS = "100"  # of the terminal that a page's plots are drawn for
+
+
+def predict_page() -> str:
+    """The page as it is written, with what each command prints put below it anew."""
+    page = (HERE / "predict.md").read_text(encoding="utf-8")
+    return EXAMPLE.sub(
+        lambda found: f"```sh\nrooflens {found['words']}\n```\n\n```text\n{printed(found['words'])}```", page
+    )
+
+
+def printed(words: str) -> str:
+    """What a command prints on a terminal of COLUMNS."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = COLUMNS
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            status = run(shlex.split(words))
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+    if status:
+        raise SystemExit(f"docs/predict.md: rooflens {words} ended with {status}")
+    return output.getvalue()
+
+
+PAGES = {"cli.md": cli_page, "findings.md": findings_page, "metrics.md": metrics_page, "predict.md": predict_page}
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -143,3 +144,54 @@ def test_a_fault_names_the_option_at_fault(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
     assert message in fault(capsys, *LLAMA_70B, *words)
+
+
+def tensors(narrow: bool) -> dict[str, tuple[str, list[int]]]:
+    """Name -> (dtype, shape) of the tiny model; the MLP in eight bits if ``narrow``, with a scale for each matrix."""
+    found: dict[str, tuple[str, list[int]]] = {"model.embed_tokens.weight": ("BF16", [32000, 288])}
+    found["lm_head.weight"] = ("BF16", [32000, 288])
+    for layer in range(6):
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            found[f"model.layers.{layer}.self_attn.{name}.weight"] = ("BF16", [288, 288])
+        for name, shape in (("gate_proj", [768, 288]), ("up_proj", [768, 288]), ("down_proj", [288, 768])):
+            found[f"model.layers.{layer}.mlp.{name}.weight"] = ("F8_E4M3" if narrow else "BF16", shape)
+            if narrow:
+                found[f"model.layers.{layer}.mlp.{name}.weight_scale"] = ("F32", [1])
+    return found
+
+
+def write_safetensors(folder: Path, narrow: bool) -> None:
+    """A file whose header is true and whose data are zeros that take no disk."""
+    header, end = {}, 0
+    for name, (dtype, shape) in tensors(narrow).items():
+        start, end = end, end + math.prod(shape) * {"BF16": 2, "F8_E4M3": 1, "F32": 4}[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+
+
+def test_a_folder_with_weights_gives_their_bytes(capsys: pytest.CaptureFixture[str], tiny: str) -> None:
+    words = ("predict", "--model", tiny, "--hardware", "l40s")
+    said = shown(capsys, *words)[1]
+    write_safetensors(Path(tiny), narrow=False)
+    text, exact = shown(capsys, *words)
+    assert (said["exact_weights"], exact["exact_weights"]) == (False, True)
+    assert "weights bf16 (bytes of its files)" in text
+    assert exact["weight_bytes"] == pytest.approx(said["weight_bytes"], rel=1e-3)
+    write_safetensors(Path(tiny), narrow=True)
+    text, narrow = shown(capsys, *words)
+    # 6 layers x 3 matrices of 768 x 288: a byte less for each element, four more for each matrix.
+    assert exact["weight_bytes"] - narrow["weight_bytes"] == pytest.approx(6 * 3 * (768 * 288 - 4), rel=1e-6)
+    given = shown(capsys, *words, "--weights", "fp8")[1]
+    assert given["exact_weights"] is False  # what the user says goes before what the files say
+
+
+def test_a_file_of_weights_needs_its_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    message = fault(capsys, "predict", "--model", str(tmp_path / "model.safetensors"), "--hardware", "l40s")
+    assert "model.safetensors: the model's config.json must lie beside it" in message
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")  # such a file may describe the model itself
+    message = fault(capsys, "predict", "--model", str(tmp_path / "model.gguf"), "--hardware", "l40s")
+    assert "model.gguf: cut short" in message

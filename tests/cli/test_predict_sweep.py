@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rooflens.analyzer.arch import known_models
+from rooflens.analyzer.hardware import known_hardware
 from rooflens.cli import EXIT_FAULT, main
 from rooflens.cli.predict_panels import KNEE_GAIN
 
@@ -235,6 +237,11 @@ def test_the_list_names_models_and_hardware(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert re.search(r"^  deepseek-v3 +deepseek-ai/DeepSeek-V3$", out, re.MULTILINE)
     assert re.search(r"^  h100-sxm5-80 +H100 SXM5 80 GB$", out, re.MULTILINE)
+
+
+def test_the_readme_counts_what_is_known() -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"{len(known_models())} models and {len(known_hardware())} devices are known" in " ".join(readme.split())
 
 
 def test_options_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,8 @@ def draw(panels: Sequence[Panel], title: str, name: str) -> None:
     from matplotlib.figure import Figure
 
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rooflens", "font.size": 9.0}):
-        figure = Figure(figsize=(PANEL_INCHES[0] * len(panels), PANEL_INCHES[1]), layout="constrained")
+        figure = Figure(figsize=(PANEL_INCHES[0] * len(panels), PANEL_INCHES[1]))
+        figure.subplots_adjust(left=0.13 / len(panels), right=0.99, bottom=0.1, top=0.88, wspace=0.18)
         FigureCanvasAgg(figure)
         figure.suptitle(title)
         for number, panel in enumerate(panels, 1):

@@ -100,7 +100,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "--hardware",
         metavar="ID",
         required=True,
-        help="a known device, the name NVML gives it, a TOML file of yours, or this-cpu",
+        help="a known device, the name NVML gives it (of a MIG slice too), a TOML file of yours, or this-cpu",
     )
 
 
@@ -154,8 +154,12 @@ def _add_point(group: argparse._ArgumentGroup) -> None:
 
 def _add_formats(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--weights", metavar="FORMAT", help=f"{', '.join(WEIGHT_FORMATS)} (default: what the model's files say)")
-    add("--kv", metavar="FORMAT", help=f"{', '.join(KV_FORMATS)} (default: that of the activations)")
+    add(
+        "--weights",
+        metavar="FORMAT",
+        help="bf16, fp8, int8, int4, nvfp4, mxfp4, q4_k or another of --list (default: what the model's files say)",
+    )
+    add("--kv", metavar="FORMAT", help="bf16, fp8, int8, nvfp4 or another of --list (default: that of the activations)")
     add(
         "--memory",
         type=memory_size,
@@ -179,7 +183,9 @@ def _add_formats(group: argparse._ArgumentGroup) -> None:
 def _add_speculation(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add(
-        "--spec-method", choices=METHODS[1:], help="who drafts: an n-gram look-up, a model, an EAGLE-3 head, MTP layers"
+        "--spec-method",
+        choices=METHODS[1:],
+        help="who drafts: an n-gram look-up, a model, an EAGLE-3 head, MTP layers, parallel heads",
     )
     add("--spec-tokens", type=depth_values, metavar="N|best", help="drafted tokens a step, or best (default: best)")
     add(
@@ -201,12 +207,12 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         help="a what-if beside the answer: weights=fp8, or batch=128,kv=fp8; may be given several times",
     )
     add("--plot", metavar="FILE|-", help="roofline and tokens/s against batch: a .svg or .png, or - for the terminal")
-    add("--list", action=ListNames, help="the known models and devices, and nothing else")
+    add("--list", action=ListNames, help="the known models, devices and formats, and nothing else")
     add("--json", action="store_true", help="JSON in SI units, null for what is not known; a list of a sweep")
 
 
 class ListNames(argparse.Action):
-    """Prints every name that --model and --hardware know, and ends, as --help does."""
+    """Prints every name that --model, --hardware, --weights and --kv know, and ends, as --help does."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, default=False, help=settings.get("help"))
@@ -216,7 +222,10 @@ class ListNames(argparse.Action):
         models = [("models", ""), *((f"  {row['id']}", str(row["hf_id"])) for row in known_models())]
         devices = [("hardware", ""), *((f"  {spec.id}", spec.name) for spec in known_hardware().values())]
         print(
-            "\n".join(f"{name:<40} {what}".rstrip() for name, what in (*models, *devices, ("  this-cpu", "measured")))
+            "\n".join(
+                f"{name:<40} {what}".rstrip()
+                for name, what in (*models, *devices, ("  this-cpu", "measured"), *formats)
+            )
         )
         parser.exit()
 

@@ -103,11 +103,11 @@ def _times(answer: Answer) -> Iterator[Row]:
 def reachable_words(answer: Answer) -> str:
     """What reachable means, in one sentence, and whose kernels it is of."""
     found = efficiency_of(answer.hardware)
-    whose = "of its kernels as measured"
+    whose = "with kernels as measured"
     if found is not None:
         borrowed = found.source.partition(";")[0]
         whose = borrowed if found.origin == "assumed" else f"with kernels as {found.origin} for it"
-    return f"what a well-tuned engine gets, latencies and collectives included; not a bound ({whose})"
+    return f"what a well-tuned engine gets; not a bound ({whose})"
 
 
 def _floor_remark(answer: Answer) -> str:
