@@ -131,6 +131,12 @@ def test_padding_to_captured_sizes() -> None:
     assert one("padded_tokens", 0.5, 10, graph_sizes=(4,)) == 2  # every other step
 
 
+def test_a_plain_decode_step_is_what_is_meant_without_more_words() -> None:
+    assert one("sampled_rows", 3, 10) == one("query_tokens", 3, 10) == 3
+    assert one("decode_pairs", 3, 10) == 33
+    assert one("lora_rows", 3, 10) == one("lora_adapters", 3, 10) == one("encoder_tokens", 3, 10) == 0
+
+
 def test_blocks_are_whole() -> None:
     assert one("context_blocks", 3, 100, block_tokens=16) == 3 * 7
     assert one("context_blocks", 3, 100) == 300
