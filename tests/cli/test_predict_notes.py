@@ -188,10 +188,19 @@ def test_a_folder_with_weights_gives_their_bytes(capsys: pytest.CaptureFixture[s
     assert given["exact_weights"] is False  # what the user says goes before what the files say
 
 
-def test_a_file_of_weights_needs_its_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    message = fault(capsys, "predict", "--model", str(tmp_path / "model.safetensors"), "--hardware", "l40s")
-    assert "model.safetensors: the model's config.json must lie beside it" in message
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")  # such a file may describe the model itself
-    message = fault(capsys, "predict", "--model", str(tmp_path / "model.gguf"), "--hardware", "l40s")
-    assert "model.gguf: cut short" in message
+def test_a_file_of_weights_needs_its_config(capsys: pytest.CaptureFixture[str], tiny: str) -> None:
+    write_safetensors(Path(tiny), narrow=False)
+    file = Path(tiny, "model.safetensors")
+    assert shown(capsys, "predict", "--model", str(file), "--hardware", "l40s")[1]["exact_weights"] is True
+    Path(tiny, "config.json").unlink()
+    for name in (str(file), tiny):
+        message = fault(capsys, "predict", "--model", name, "--hardware", "l40s")
+        assert "model.safetensors: the model's config.json must lie beside it" in message
+
+
+def test_a_gguf_file_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    for name in (str(tmp_path / "model.gguf"), str(tmp_path)):
+        message = fault(capsys, "predict", "--model", name, "--hardware", "l40s")
+        assert message.count("\n") == 1
+        assert "model.gguf" in message

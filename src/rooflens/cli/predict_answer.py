@@ -77,10 +77,11 @@ class Sources:
         key = (name, read_quantization)
         if key not in self._models:
             files = files_of(name)
-            if files is None or files.is_dir():
+            if files is None or (files / "config.json").is_file():
                 self._models[key] = find_model(name, read_quantization=read_quantization)
             else:
-                self._models[key] = _model_of_file(files, read_quantization)
+                first = weight_files(files)[0] if files.is_dir() else files
+                self._models[key] = _model_of_file(first, read_quantization)
         return self._models[key]
 
     def precision(self, name: str, weights: str | None, kv: str | None) -> Precision:

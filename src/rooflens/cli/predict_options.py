@@ -221,12 +221,9 @@ class ListNames(argparse.Action):
         """Print the names and end."""
         models = [("models", ""), *((f"  {row['id']}", str(row["hf_id"])) for row in known_models())]
         devices = [("hardware", ""), *((f"  {spec.id}", spec.name) for spec in known_hardware().values())]
-        print(
-            "\n".join(
-                f"{name:<40} {what}".rstrip()
-                for name, what in (*models, *devices, ("  this-cpu", "measured"), *formats)
-            )
-        )
+        formats = [("weight formats", ", ".join(WEIGHT_FORMATS)), ("KV formats", ", ".join(KV_FORMATS))]
+        found = (*models, *devices, ("  this-cpu", "measured"), *formats)
+        print("\n".join(f"{name:<40} {what}".rstrip() for name, what in found))
         parser.exit()
 
 
