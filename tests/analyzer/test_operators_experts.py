@@ -75,6 +75,12 @@ def test_shared_expert_gate_and_dense() -> None:
     assert rows["shared_expert"].activation_bytes == {"query_tokens": 2 * (8 + 12 + 6 + 8) * 2}
 
 
+def test_a_plain_shared_expert_has_two_matrices() -> None:
+    plain = replace(MOE, gated=False, shared_intermediate_size=6)
+    shared = next(row for row in rows_of(plain) if row.operator == "shared_expert")
+    assert shared.elements == 2 * 2 * 8 * 6
+
+
 def test_experts_in_a_narrow_space_and_their_biases() -> None:
     rows = {row.operator: row for row in rows_of(replace(MOE, latent_size=4, gated=False, expert_bias_elements=5))}
     # 8 -> 4 and 4 -> 8 around experts of 2 x 4 x 4 = 32 elements and 5 biases, which are read and not multiplied.
