@@ -204,3 +204,17 @@ def test_a_gguf_file_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]
         message = fault(capsys, "predict", "--model", name, "--hardware", "l40s")
         assert message.count("\n") == 1
         assert "model.gguf" in message
+
+
+def test_what_is_not_understood_is_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    odd = TINY | {"model_type": "brandnew", "hidden_act": "silu", "hyper_gate_rank": 64}
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps(odd | {"layer_types": ["full_attention", "weird_mixer"] * 3}))
+    text, data = shown(capsys, "predict", "--model", str(file), "--hardware", "l4")
+    for note in (
+        "layers of kind 'weird_mixer' are not understood: what mixes tokens in them is not counted",
+        "config field 'hyper_gate_rank' is not understood and not counted",
+        "model_type 'brandnew' is not known here: taken as its fields describe it",
+    ):
+        assert note in data["notes"]
+        assert re.search(rf"^note +{re.escape(note)}$", text, re.MULTILINE)

@@ -40,7 +40,7 @@ def notes(answer: Answer) -> list[str]:
     arch, hardware, plan, result = answer.arch, answer.hardware, answer.plan, answer.result
     unknown = unknown_rate(hardware, works(arch, answer.precision, plan.deployment))
     problem = misfit(answer)
-    found = [text for text in (problem, unknown) if text]
+    found = [*(text for text in (problem, unknown) if text), *arch.unknown]
     found += [*_cache_notes(result)]
     if arch.max_context_tokens and plan.context_tokens > arch.max_context_tokens:
         found.append(f"the model was made for contexts up to {arch.max_context_tokens:,} tokens")
