@@ -137,6 +137,32 @@ def test_an_eager_engine_launches_every_kernel_itself() -> None:
     assert eager - graph == pytest.approx(2 * (20 - 2))
 
 
+def test_the_ends_of_the_interval_lie_as_far_apart_as_the_best_from_the_usual() -> None:
+    best, worst = at_best(PLAIN), at_worst(PLAIN)
+    assert (best.weight_ratio, best.kv_ratio, best.attention_ratio) == pytest.approx((0.9, 0.6, 0.7))
+    assert best.gemm_ratio == pytest.approx({"bf16": 0.9, "other": 0.9})
+    # 0.8 x 0.8 / 0.9, 0.5 x 0.5 / 0.6, 0.6 x 0.6 / 0.7, 0.75 x 0.75 / 0.9.
+    assert (worst.weight_ratio, worst.kv_ratio, worst.attention_ratio) == pytest.approx(
+        (0.7111, 0.4167, 0.5143), abs=1e-4
+    )
+    assert worst.gemm_ratio["bf16"] == pytest.approx(0.625)
+    # Half the latencies at the fast end, the usual ones at the slow one; other formats in proportion to the plain one.
+    assert (best.weight_latency_s, best.kv_latency_s) == (2e-6, 5e-6)
+    assert (worst.weight_latency_s, worst.kv_latency_s) == (4e-6, 10e-6)
+    assert best.weight_reads["fp8"] == pytest.approx((3e-6, 0.7 * 0.9 / 0.8))
+    assert best.kv_reads["bf16_window"] == pytest.approx((4.5e-6, 0.3 * 0.6 / 0.5))
+    assert worst.kv_reads["fp8"] == pytest.approx((12e-6, 0.4 * 0.5 / 0.6))
+    everything = at_best(
+        replace(PLAIN, best={"weight": 1.0, "kv": 1.0, "gemm": 1.0, "attention": 1.0}, weight_ratio=0.5)
+    )
+    assert everything.weight_reads["fp8"][1] == 1.0  # 0.7 x 2 is more than there is
+    assert (
+        at_best(replace(PLAIN, best={})).weight_ratio
+        == PLAIN.weight_ratio
+        == at_worst(replace(PLAIN, best={})).weight_ratio
+    )
+
+
 def reduce_row(calls: float, sent: float) -> Work:
     return Work("all_reduce", "link", calls=calls, link_bytes={"query_tokens": sent}, collective="all_reduce")
 
