@@ -66,10 +66,15 @@ class Room:
 def room(stages: Sequence[Sequence[Work]], plan: Plan, bytes_of_device: float) -> Room:
     """What fits on devices of ``bytes_of_device`` each; ``stages`` are the rows of one device of each stage."""
     free = [(kept_form(rows), bytes_of_device - resident_bytes(rows)) for rows in stages]
-    held = min(_held(form, plan, left) for form, left in free)
+    held = held_sequences(stages, plan, bytes_of_device)
     busiest = math.ceil(plan.batch / plan.ranks)
     longest = min(_largest(partial(kept_bytes, form, plan, busiest), left) for form, left in free)
     return Room(held, plan.ranks * held, busiest <= held, longest)
+
+
+def held_sequences(stages: Sequence[Sequence[Work]], plan: Plan, bytes_of_device: float) -> int:
+    """Sequences of the plan's length that one rank holds beside the weights; at most LARGEST."""
+    return min(_held(kept_form(rows), plan, bytes_of_device - resident_bytes(rows)) for rows in stages)
 
 
 def _held(form: Coefficients, plan: Plan, free: float) -> int:
@@ -106,17 +111,19 @@ def devices_needed(
     """
     each = device_bytes(hardware, plan)
     lora = None if plan.lora_rank is None else Lora(plan.lora_rank, adapters=plan.lora_adapters)
-    found: list[tuple[int, int, int, Deployment]] = []
-    for spread in _spreads(arch, hardware, plan.deployment):
+    best: tuple[int, int, int, Deployment] | None = None
+    for spread in sorted(_spreads(arch, hardware, plan.deployment), key=lambda one: one.devices):
+        if best is not None and spread.devices * spread.data > best[0]:
+            break  # one copy alone is larger
         try:
             stages = stage_works(arch, precision, spread, lora)
         except RooflensError:
             continue  # the heads or layers cannot be divided that way
-        held = room(stages, plan, each).held_sequences
+        held = held_sequences(stages, plan, each)
         if held:
             replicas = math.ceil(math.ceil(plan.batch / held) / spread.data)
-            found.append((replicas * spread.devices * spread.data, spread.pipeline, spread.tensor, spread))
-    best = min(found, key=lambda entry: entry[:3], default=None)
+            entry = (replicas * spread.devices * spread.data, spread.pipeline, spread.tensor, spread)
+            best = entry if best is None or entry[:3] < best[:3] else best
     return None if best is None else (best[0], best[3])
 
 

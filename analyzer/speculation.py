@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rooflens.analyzer.acceptance import Acceptance, check_acceptance, expected_tokens
+from rooflens.analyzer.capacity import device_bytes, held_sequences
 from rooflens.analyzer.drafting import METHODS, Draft, Drafter, drafter
 from rooflens.analyzer.plan import LARGEST, Plan
 from rooflens.analyzer.precision import Precision
@@ -135,24 +136,34 @@ class Speculator:
         return tuple(self.gain(depth, batch) for batch in batches)
 
     def break_even(self, depth: int) -> BreakEven:
-        """The largest batch at which ``depth`` gains, whether its cache fits or not.
+        """The largest batch at which ``depth`` gains, of those that fit in memory; where none does, of all.
 
-        With experts the gain may rise before it falls, so the batches are looked through by doubling, and between the
+        With experts the gain may fall and rise again, so the batches are looked through by doubling, and between the
         last that gains and the next halved.
         """
-        largest = min(LARGEST, LARGEST_BATCH * self.plan.ranks)
-        tried = [self.plan.ranks << power for power in range((largest // self.plan.ranks).bit_length())]
-        gaining = [batch for batch in tried if self.gain(depth, batch).gain > 1.0]
+        tried, limit = self._tried()
+        gains = [self.gain(depth, batch) for batch in tried]
+        gaining = [at.batch for at in gains if at.gain > 1.0]
         if not gaining:
-            least = self.gain(depth, tried[0])
-            return BreakEven(None, f"never: even at batch {tried[0]} its gain is {least.gain:.3g}")
+            best = max(gains, key=lambda at: at.gain)
+            return BreakEven(None, f"never: at best, at batch {best.batch:,}, the gain is {best.gain:.3g}")
+        losing = [at.batch for at in gains if at.gain <= 1.0 and at.batch < gaining[-1]]
+        but = f", but for batches about {losing[0]:,} to {losing[-1]:,}" if losing else ""
         if gaining[-1] == tried[-1]:
-            last = self.gain(depth, tried[-1])
-            still = f"at batch {tried[-1]:,} a plain step is still bound by {last.plain_bound}"
-            return BreakEven(None, f"always: {still}, and the gain is {last.gain:.3g}")
-        low, high = gaining[-1], 2 * gaining[-1]
+            return BreakEven(None, f"always{but}: at batch {tried[-1]:,}, {limit}, the gain is {gains[-1].gain:.3g}")
+        low, high = gaining[-1], tried[tried.index(gaining[-1]) + 1]
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.gain(depth, middle).gain > 1.0 else (low, middle)
         bound = self.gain(depth, high).bound
-        return BreakEven(low, f"at batch {high:,} it gains nothing: a verify step is bound by {bound}")
+        return BreakEven(low, f"at batch {high:,} it gains nothing: a verify step is bound by {bound}{but}")
+
+    def _tried(self) -> tuple[list[int], str]:
+        """Batches from one sequence for each rank on, doubling, to the last worth a look, and what that one is."""
+        ranks = self.plan.ranks
+        memory = device_bytes(self.target.hardware, self.plan)
+        fits = ranks * held_sequences(self.target.stages, self.plan, memory)
+        largest = min(LARGEST, LARGEST_BATCH * ranks, fits or LARGEST)
+        limit = "the largest that fits" if largest == fits else "the largest looked at"
+        doubled = [ranks << power for power in range((largest // ranks).bit_length())]
+        return [*doubled, *([largest] if largest > doubled[-1] else [])], limit

@@ -109,11 +109,30 @@ def test_break_even_is_where_the_gain_ends() -> None:
 
 def test_break_even_where_there_is_none() -> None:
     always = speculator(context=100_000).break_even(1)  # the cache, read once for both tokens, binds at any batch
+    fits = predict(LLAMA_70B, BARE, choose_precision(LLAMA_70B), Plan(8, EIGHT, context_tokens=100_000)).max_batch
     assert always.batch is None
-    assert always.reason.startswith("always: ")
+    assert always.reason.startswith(f"always: at batch {fits}, the largest that fits, the gain is 1.8")
     never = speculator("model", 0.1, model=LLAMA_70B).break_even(4)
     assert never.batch is None
-    assert never.reason.startswith("never: ")
+    assert never.reason.startswith("never: at best, ")
+
+
+def test_break_even_of_a_model_that_does_not_fit_is_looked_for_all_the_same() -> None:
+    plan, precision = Plan(context_tokens=100), choose_precision(LLAMA_70B)
+    found = Speculator.of(LLAMA_70B, BARE, precision, plan, Draft("ngram"), 0.5).break_even(4)
+    assert found.batch is not None
+    assert "compute" in found.reason
+
+
+def test_experts_may_lose_between_batches_that_gain() -> None:
+    # At batches of 1 to 8 a verify step of 3 tokens reaches up to 3 times the experts of a plain one, for 1.75 tokens;
+    # at 64 nearly all are read anyway.
+    plan, arch = Plan(context_tokens=100), sparse()
+    found = Speculator.of(arch, BARE, choose_precision(arch), plan, Draft("ngram"), 0.5)
+    assert found.gain(2, 1).gain < 1 < found.gain(2, 64).gain
+    even = found.break_even(2)
+    assert even.batch is None
+    assert even.reason.startswith("always, but for batches about 1 to 8: ")
 
 
 def test_the_best_depth_is_the_best_of_all() -> None:
