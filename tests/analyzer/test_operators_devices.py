@@ -149,6 +149,20 @@ def test_experts_cut_over_ranks_gather_every_token() -> None:
     assert "token_gather" not in links(ARCH, data=4)
 
 
+def test_experts_of_one_rank_are_reduced_like_an_mlp() -> None:
+    # Two collectives a layer, 2 layers: nothing leaves the rank, whether its devices hold whole experts or parts.
+    for fields in ({"tensor": 2, "expert": True}, {"tensor": 2}, {"tensor": 2, "data": 2}):
+        found = links(SPARSE, **fields)
+        assert found["all_reduce"] == ("all_reduce", 2 * 2 * 16, 4)
+        assert "expert_exchange" not in found
+        assert ("token_gather" in found) == ("data" in fields)
+    assert links(SPARSE, tensor=2, data=2)["token_gather"][1] == 2 * 2 * 1 * 16 / 2
+    # A dense MLP exchanges nothing either.
+    assert links(ARCH, tensor=2, data=2, expert=True)["all_reduce"][2] == 14
+    alone = next(row for row in works(SPARSE, BF16) if row.operator == "all_reduce")
+    assert (alone.calls, alone.link_bytes) == (0, {})
+
+
 def test_a_shared_context_gathers_queries_and_outputs() -> None:
     # 2 layers, one other device, 2 of the 8 heads, 2 wide there and 2 wide back, 2 bytes; latents: 5 + 2 and 5.
     plain = ModelArch("tiny", 8, 100, False, (Layer(2, Attention(8, 4, 2, 2), None),))
