@@ -10,7 +10,6 @@ from rooflens.analyzer.work import Coefficients, Work
 from rooflens.arch_records import Attention, CompressedAttention, LatentAttention, Layer, Mixer, MixtureOfExperts
 from rooflens.model_records import HardwareSpec
 
-ALL_REDUCES_PER_LAYER = 2  # after the attention's and after the MLP's output projection (Megatron-LM, 2019)
 ALL_REDUCE, ALL_TO_ALL, ALL_GATHER, SEND = "all_reduce", "all_to_all", "all_gather", "p2p"
 
 
@@ -35,7 +34,7 @@ def _all_reduce(shard: Shard, layer: Layer) -> Work:
 
 
 def _reduces(shard: Shard, layer: Layer) -> int:
-    """One after each output projection; where experts exchange tokens instead, their all-reduce is none."""
+    """One after each output projection (Megatron-LM, 2019); where experts exchange tokens instead, their all-reduce is none."""
     exchanged = isinstance(layer.mlp, MixtureOfExperts) and shard.deployment.expert and shard.deployment.data > 1
     return sum((layer.mixer is not None, layer.cross is not None, layer.mlp is not None and not exchanged))
 
