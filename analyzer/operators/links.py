@@ -34,7 +34,7 @@ def _all_reduce(shard: Shard, layer: Layer) -> Work:
 
 
 def _reduces(shard: Shard, layer: Layer) -> int:
-    """One after each output projection (Megatron-LM, 2019); where experts exchange tokens instead, their all-reduce is none."""
+    """One after each output projection (Megatron-LM, 2019), but for experts that exchange tokens instead."""
     exchanged = isinstance(layer.mlp, MixtureOfExperts) and shard.deployment.expert and shard.deployment.data > 1
     return sum((layer.mixer is not None, layer.cross is not None, layer.mlp is not None and not exchanged))
 

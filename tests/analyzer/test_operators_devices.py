@@ -9,7 +9,7 @@ import pytest
 from made_points import One, total
 
 from rooflens.analyzer.hardware import find_hardware
-from rooflens.analyzer.operators import mtp_works, stage_works, strict_link_bytes, works
+from rooflens.analyzer.operators import mtp_works, stage_works, strict_link_bytes, strict_link_share, works
 from rooflens.analyzer.precision import Precision, TensorFormat
 from rooflens.analyzer.work import Work, resident_bytes
 from rooflens.arch_records import (
@@ -134,7 +134,7 @@ def test_tokens_travel_to_their_experts_and_back() -> None:
     # 4 devices with 4 experts each: a device has none of a token's 2 with the chance C(12, 2) / C(16, 2) = 66 / 120, so
     # 3 others get 3 x 0.45 = 1.35 copies of 8 x 2 bytes, there and back, in 2 layers.
     found = links(SPARSE, data=4, expert=True)
-    assert found["expert_exchange"][0] == "all_to_all"
+    assert found["expert_exchange"][::2] == ("all_to_all", 4)
     assert found["expert_exchange"][1] == pytest.approx(2 * 2 * 1.35 * 16)
     assert math.comb(12, 2) / math.comb(16, 2) == 0.55
     # Two tensor-parallel devices of a rank divide its tokens, and reduce after attention alone.
@@ -190,6 +190,7 @@ def test_what_of_the_link_no_engine_avoids() -> None:
     assert strict_link_bytes(plain, rows["all_reduce"], 4) == {"query_tokens": ring}
     # A switch that adds moves each byte once, not 2 x 3 / 4 times.
     assert strict_link_bytes(switch, rows["all_reduce"], 4) == {"query_tokens": pytest.approx(ring / 1.5)}
+    assert strict_link_share(switch, 1) == strict_link_share(plain, 4) == 1
     assert strict_link_bytes(switch, rows["stage_send"], 4) == rows["stage_send"].link_bytes
     assert strict_link_bytes(switch, rows["expert_exchange"], 4) == {}
 
