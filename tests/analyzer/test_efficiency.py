@@ -50,6 +50,7 @@ def test_a_device_without_a_table_says_whose_figures_stand_in() -> None:
     card = of("rtx-3090")
     assert card.origin == "assumed"
     assert "the fractions of l40s stand in for rtx-3090" in card.source
+    assert "not known" not in card.source
     assert card.weight_ratio == of("l40s").weight_ratio
     slice_ = of("h100-sxm5-80-mig-3g.40gb")
     assert (slice_.origin, slice_.hardware) == ("assumed", "h100-sxm5-80-mig-3g.40gb")
