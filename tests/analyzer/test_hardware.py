@@ -143,7 +143,7 @@ def test_rubin_keeps_dense_and_announced_apart() -> None:
 def test_nvml_names_match_whole() -> None:
     assert find_hardware("nvidia h100 80gb hbm3").id == "h100-sxm5-80"
     for other in ("NVIDIA H200 NV", "NVIDIA H100", "H200", "NVIDIA A1", "Instinct MI300X", ""):
-        with pytest.raises(RooflensError, match=r"unknown hardware.*h100-sxm5-80.*predict --list.*TOML"):
+        with pytest.raises(RooflensError, match=r"unknown hardware.*predict --list.*TOML"):
             find_hardware(other)
 
 
