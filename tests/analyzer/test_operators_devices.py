@@ -168,6 +168,7 @@ def test_a_shared_context_gathers_queries_and_outputs() -> None:
     # 2 layers, one other device, 2 of the 8 heads, 2 wide there and 2 wide back, 2 bytes; latents: 5 + 2 and 5.
     plain = ModelArch("tiny", 8, 100, False, (Layer(2, Attention(8, 4, 2, 2), None),))
     assert links(plain, tensor=4, context=2)["context_gather"] == ("all_gather", 2 * 2 * 4 * 2, 4)
+    assert links(plain, tensor=4, context=4)["context_gather"][1] == 2 * 3 * 2 * 4 * 2
     latent = replace(plain, layers=(Layer(2, MLA, None),))
     assert links(latent, tensor=4, context=2)["context_gather"][1] == 2 * 2 * 12 * 2
     compressed = replace(plain, layers=(Layer(2, CompressedAttention(8, 6, 2, 5, 4, 3, 4, 0), None),))
