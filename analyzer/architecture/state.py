@@ -21,7 +21,7 @@ from rooflens.records import RooflensError
 LINEAR_FLOPS = 4  # a token and element of the state: written once, read once
 DELTA_FLOPS = 6  # and read once more for the key
 SCAN_FLOPS = 6  # Mamba 1: A x delta, decay, B x delta x, sum, C x h and its sum: no chunked form (arXiv:2312.00752)
-CONV = ("conv_kernel", "mamba_d_conv", "conv_L_cache", "linear_conv_kernel_dim", "conv_kernel_size")
+CONV = ("conv_kernel", "mamba_d_conv", "conv_kernel_size")
 STATE_FORMAT = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
 STATE_SIZE = ("ssm_state_size", "mamba_d_state", "state_size")
 

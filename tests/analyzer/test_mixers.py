@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -114,7 +114,13 @@ def test_kimi_linear_is_read_as_its_authors_and_as_transformers_write_it() -> No
         "linear_attn_config": {"num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4},
     }
     assert state(written, "kda") == state(fields_of("Kimi-Linear defaults"), "kda")
-    assert state(written, "gated_delta").state_format == "fp32"
+    mixer = state(written, "gated_delta")
+    assert mixer.state_format == "fp32"
+    # 32 heads x 128; q, k and v each go through a convolution over 4 inputs, of which 3 are kept. Decay and gate
+    # are widened from 128 to all heads by a matrix each.
+    width = 32 * 128
+    assert (mixer.heads, mixer.state_elements, mixer.conv_state_elements) == (32, width * 128, 3 * width * 3)
+    assert mixer.token_flops == 6 * width * 128 + 2 * (2 * 128 * width) + 2 * 3 * width * 4
 
 
 @pytest.mark.parametrize(
@@ -141,6 +147,17 @@ def test_which_layers_of_glm_5_2_choose_for_themselves() -> None:
     assert [latent(by_letters, i) for i in range(78)] == [latent(fields, i) for i in range(78)]
     # A layer of multi-token prediction stands behind the list and chooses for itself.
     assert latent(fields, 78).indexer == Indexer(32, 128, 2048)
+
+
+@pytest.mark.parametrize(
+    ("offset", "choosing"), [(0, [3, 7, 11]), (1, [0, 4, 8]), (2, [0, 1, 5, 9]), (None, [0, 1, 5, 9]), (12, range(12))]
+)
+def test_from_which_layer_on_only_some_choose(offset: int | None, choosing: Sequence[int]) -> None:
+    """One of four chooses, counted from the offset, which is 2 where it is not said; all before it choose."""
+    fields = {**fields_of(GLM_52), "indexer_types": None, "index_topk_freq": 4, "index_skip_topk_offset": offset}
+    assert [i for i in range(12) if latent(fields, i).indexer == Indexer(32, 128, 2048)] == list(choosing)
+    every = {**fields, "index_topk_freq": 0}
+    assert all(latent(every, i).indexer == Indexer(32, 128, 2048) for i in range(12))
 
 
 @pytest.mark.parametrize("rank", [None, 0])

@@ -175,6 +175,9 @@ def test_channels_of_a_mamba_1() -> None:
     falcon = {"hidden_size": 64, "expand": 16, "intermediate_size": 128, "state_size": 8, "conv_kernel": 4}
     assert state(falcon, "mamba1").out_rows == 128
     assert state({k: v for k, v in falcon.items() if k != "expand"}, "mamba1").out_rows == 128
+    without = state({**falcon, "use_conv_bias": False}, "mamba1")
+    assert state(falcon, "mamba1").other_elements - without.other_elements == 128
+    assert without.conv_state_elements == 128 * 3
     jamba = {"hidden_size": 64, "mamba_expand": 2, "intermediate_size": 999, "mamba_d_state": 8, "mamba_d_conv": 4}
     assert state(jamba, "mamba1").out_rows == 128
     # Jamba norms step, B and C; a bias of both projections, and of the convolution, where it is said.
