@@ -192,8 +192,10 @@ def test_gptq_models_dynamic_rules() -> None:
 
 
 def test_deepseek_v4s_experts_are_fp4_where_its_config_says_so() -> None:
-    found = chosen({**DEEPSEEK, "expert_dtype": "fp4"}, {"quant_method": "fp8", "weight_block_size": [128, 128]})
-    assert (shares(found, "experts"), shares(found, "attention")) == ([(1, "mxfp4")], [(1, "fp8")])
+    for dtype, name, size in (("fp4", "mxfp4", 17 / 32), ("mxfp4", "mxfp4", 17 / 32), ("nvfp4", "nvfp4", 9 / 16)):
+        found = chosen({**DEEPSEEK, "expert_dtype": dtype}, {"quant_method": "fp8", "weight_block_size": [128, 128]})
+        assert (shares(found, "experts"), shares(found, "attention")) == ([(1, name)], [(1, "fp8")])
+        assert found.parts("experts")[0].bytes_per_element == size
 
 
 def test_an_override_is_the_format_of_every_linear_layer() -> None:
@@ -233,15 +235,26 @@ def test_an_engine_keeps_index_keys_in_fp8_whatever_its_cache_is_in() -> None:
     assert precision_of(EngineInfo("i", "vllm"), arch_from_config(DEEPSEEK)).indexer_keys is None
 
 
-# Bytes an element: llama.cpp's block structures, and the usual group sizes.
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("nvfp4", 0.5625), ("mxfp4", 0.53125), ("int4", 0.515625), ("int4-g32", 0.5625), ("q8_0", 1.0625),
-        ("q4_0", 0.5625), ("q4_k", 0.5625), ("q5_k", 0.6875), ("q6_k", 0.8203125), ("q2_k", 0.328125),
-        ("iq4_xs", 0.53125), ("iq1_s", 0.1953125), ("q4_k_m", 0.60375),
-    ],
-)  # fmt: skip
+# Bytes an element, bits / 8 + bytes of scale / group: llama.cpp's block structures, and the usual group sizes.
+SIZES = {
+    "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp8-weights": 1, "int8-weights": 1,
+    "nvfp4": 0.5 + 1 / 16, "nvfp4-weights": 0.5 + 1 / 16, "nvfp4-fp8": 0.5 + 1 / 16, "mxfp4": 0.5 + 1 / 32,
+    "mxfp4-weights": 0.5 + 1 / 32, "mxfp4-fp8": 0.5 + 1 / 32, "mxfp6": 0.75 + 1 / 32, "mxfp8": 1 + 1 / 32,
+    "int4": 0.5 + 2 / 128, "int4-g64": 0.5 + 2 / 64, "int4-g32": 0.5 + 2 / 32, "int4-fp8": 0.5 + 2 / 128,
+    "int4-int8": 0.5 + 2 / 128, "int2": 0.25 + 2 / 128, "int3": 0.375 + 2 / 128, "int6": 0.75 + 2 / 128,
+    "nf4": 0.5 + 4 / 64, "q8_0": 34 / 32, "q4_0": 18 / 32, "q4_k": 144 / 256, "q5_k": 176 / 256, "q6_k": 210 / 256,
+    "q2_k": 84 / 256, "iq4_xs": 136 / 256, "iq1_s": 50 / 256, "q4_k_m": 4.83 / 8,
+}  # fmt: skip
+
+
+def test_bytes_of_a_cached_element() -> None:
+    found = {name: form.bytes_per_element for name, form in KV_FORMATS.items()}
+    one = ("fp8", "int8", "fp8-head", "int8-head", "fp8_ds_mla")
+    expected = {"fp32": 4, "bf16": 2, "fp16": 2, "nvfp4": 0.5625, "q8_0": 34 / 32, "q4_0": 18 / 32}
+    assert found == {**expected, **dict.fromkeys(one, 1)}
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_bytes_of_an_element(name: str, size: float) -> None:
     assert WEIGHT_FORMATS[name].bytes_per_element == pytest.approx(size)
 
