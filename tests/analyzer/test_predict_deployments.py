@@ -294,3 +294,26 @@ def test_many_plans_are_each_of_them() -> None:
     each = predict_each(LLAMA_8B, H100, precision, plans)
     assert list(each) == [predict(LLAMA_8B, H100, precision, plan) for plan in plans]
     assert len({result.floor_s for result in each}) == len(plans)
+
+
+def test_operators_one_after_another_take_longer_than_all_at_once() -> None:
+    for name in sorted(KINDS):
+        for phase, batch in (("decode", 1), ("decode", 500), ("prefill", 1)):
+            result = found(KINDS[name], batch=batch, phase=phase)
+            assert result.serial_floor_s >= result.floor_s
+
+
+def test_the_slowest_stage_sets_what_is_reachable_of_a_prompt() -> None:
+    # 80 layers in 3 stages are 27, 27 and 26 with the head; three times the slowest is at least all of them.
+    precision = choose_precision(LLAMA_70B)
+    one, three = (
+        predict(LLAMA_70B, H200, precision, Plan(n, Deployment(pipeline=n), phase="prefill")).reachable_s or 0
+        for n in (1, 3)
+    )
+    assert one < 3 * three < 1.1 * one
+
+
+def test_ranks_without_a_link_have_no_roofline() -> None:
+    alone = replace(H100, link_bandwidth_bytes_per_s=None)
+    with pytest.raises(RooflensError, match="link"):
+        predict(sparse(), alone, choose_precision(sparse()), Plan(2, Deployment(data=2)))
