@@ -17,8 +17,17 @@ from rooflens.arch_records import Layer
 from rooflens.records import RooflensError
 
 Fields = Mapping[str, Any]
-LEARNED_POSITIONS = {"gpt2": 0, "gpt_bigcode": 0, "gpt_neo": 0, "opt": 2, "biogpt": 2, "bart": 2, "mbart": 2}
-POSITIONS = ("n_positions", "max_position_embeddings", "max_target_positions")
+LEARNED_POSITIONS = {
+    "gpt2": 0,
+    "gpt_bigcode": 0,
+    "gpt_neo": 0,
+    "opt": 2,
+    "biogpt": 2,
+    "bart": 2,
+    "mbart": 2,
+    "whisper": 0,
+}
+POSITIONS = ("max_target_positions", "n_positions", "max_position_embeddings")
 
 
 def tied_head(fields: Fields) -> tuple[bool, str | None]:

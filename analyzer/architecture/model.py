@@ -113,6 +113,9 @@ def _coherent(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
     ERNIE 4.5 VL states its experts for text and for images: those of text are taken.
     """
+    kind = fields.get("model_type")
+    if kind is not None and not isinstance(kind, str):
+        raise RooflensError(f"config field model_type is {shown(kind)}, not a name")
     own = {new: fields[old] for new, old in DECODER.items() if fields.get(old) is not None}
     rarer = {new: fields[old] for old, new in RARER.items() if fields.get(old) is not None and fields.get(new) is None}
     off = {name: None for name in WINDOWS if fields.get(name) in (-1, 0)}
@@ -140,6 +143,8 @@ def _unread(config: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[st
     width, hidden = stated_width(fields), required(fields, "hidden_size")
     if width is not None and width != hidden:
         yield f"the embedding is {width} wide and the layers {hidden}: it is counted as wide as the layers"
+    if fields.get("model_type") == "jetmoe":
+        yield "attention is chosen among experts too: it is counted once for each layer"
     for name, value in config.items():
         if isinstance(name, str) and isinstance(value, dict) and _is_other_part(name, value):
             yield f"config field {name[:60]} describes a part that is not counted"

@@ -12,7 +12,7 @@ from rooflens.records import RooflensError
 Fields = Mapping[str, Any]
 TOWERS = ("vision_config", "visual", "vit_config", "vision_tower_config", "vision_encoder")
 UNCOUNTED = ("audio_config", "speech_config", "sound_config", "tts_config", "talker_config", "code2wav_config")
-WIDTH = ("hidden_size", "vt_hidden_size", "embed_dim", "width", "d_model")
+WIDTH = ("embed_dim", "vt_hidden_size", "hidden_size", "width", "d_model")
 DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "layers", "num_layers")
 INNER = ("intermediate_size", "vt_intermediate_size", "mlp_dim")
 CHANNELS = ("in_channels", "num_channels", "in_chans")
@@ -28,7 +28,7 @@ def vision_elements(config: Fields, text_hidden: int) -> tuple[int | None, tuple
     for name in UNCOUNTED:
         if config.get(name):
             return None, (f"config field {name} says a tower whose size is not known: it is not counted",)
-    total = 0
+    total = _listener(config)
     for name in TOWERS:
         tower = config.get(name)
         if tower is None or tower == {}:
@@ -40,6 +40,14 @@ def vision_elements(config: Fields, text_hidden: int) -> tuple[int | None, tuple
             return None, (f"config field {name} says a tower whose size is not known: it is not counted",)
         total += found
     return total, ()
+
+
+def _listener(config: Fields) -> int:
+    """Whisper's two convolutions over three frames of a spectrogram, and the places of its encoder."""
+    bins, width = stated(config, "num_mel_bins"), stated(config, "d_model")
+    if bins is None or width is None:
+        return 0
+    return 3 * bins * width + 3 * width * width + 2 * width + (stated(config, "max_source_positions") or 0) * width
 
 
 def _tower(tower: Fields, text_hidden: int) -> int | None:
