@@ -71,9 +71,10 @@ test-releases: $(OVERLAYS:=/.installed)
 		$(VLLM_PYTHON) -P -m pytest -m engine -W default $(SCHEDULER_TESTS); \
 	done
 
-bench: $(VENV)/.dev-installed venv-vllm ## cost of the hook beside vLLM's own estimator, and speed of the ring reader
+bench: $(VENV)/.dev-installed venv-vllm ## cost of the hook beside vLLM's own estimator, speed of the ring reader and of the roofline
 	@$(VLLM_PYTHON) benchmarks/hook_cost.py --json benchmarks/results/hook_cost.json
 	@$(VENV)/bin/python benchmarks/ring_reader.py --json benchmarks/results/ring_reader.json
+	@$(VENV)/bin/python benchmarks/roofline_speed.py --json benchmarks/results/roofline_speed.json
 
 prove: $(VENV)/.dev-installed ## long proofs, hours, by hand; their JSON is committed (runs benchmarks/prove_*.py)
 	@shopt -s nullglob; proofs=(benchmarks/prove_*.py); \

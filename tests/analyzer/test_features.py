@@ -110,6 +110,8 @@ def test_experts_under_uniform_routing_by_hand() -> None:
     assert value(table(query_tokens=[0]), name) == 0
     assert value(table(query_tokens=[5]), "expert_spread@4:4:1") == 0
     assert value(table(query_tokens=[10**6]), "expert_spread@256:8:1") == pytest.approx(248)
+    # Two tokens that choose one of four each: 4 (1 - (3/4)^2) = 1.75 distinct ones, less the one.
+    assert value(table(query_tokens=[2]), "expert_spread@4:1:1") == pytest.approx(0.75)
 
 
 def test_adapters_padding_and_encoders() -> None:
