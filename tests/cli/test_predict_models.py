@@ -181,3 +181,40 @@ def test_the_cache_goes_over_a_link(capsys: pytest.CaptureFixture[str]) -> None:
     assert row(text_of(capsys, *LLAMA, "--context", "8k", "--kv-link", "1GB/s"), "KV link needed").endswith(
         "not keep up"
     )
+
+
+def test_every_option_reaches_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = json_of(capsys, *LLAMA, "--batch", "8", "--context", "4k")
+
+    def changed(*words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json_of(capsys, *LLAMA, "--batch", "8", "--context", "4k", *words)
+        return found
+
+    # Eight caches share 1,024 tokens: 8 x 4,096 - 7 x 1,024 tokens are kept and read.
+    shared = changed("--shared-prefix", "1k")
+    assert shared["kv_bytes"] == (8 * 4096 - 7 * 1024) * 327_680
+    assert shared["kv_read_bytes"] == shared["kv_bytes"] < plain["kv_read_bytes"]
+    # Adapters of rank 16 add 2 x 16 x (in + out) flops to each of 8 tokens and matrix.
+    one, four = changed("--lora", "16"), changed("--lora", "16:4")
+    assert one["flops"] == four["flops"] > plain["flops"]
+    assert four["weight_read_bytes"] > one["weight_read_bytes"] > plain["weight_read_bytes"]
+    assert changed("--graph-sizes", "64")["padded_tokens"] == 64 > plain["padded_tokens"]
+    assert changed("--context", "4000", "--block", "64")["kv_bytes"] == 8 * 4032 * 327_680  # 63 blocks
+    assert changed("--memory", "320GB")["capacity_bytes"] == pytest.approx(0.9 * 320e9)
+    assert changed("--utilization", "50%")["capacity_bytes"] == pytest.approx(plain["capacity_bytes"] * 5 / 9)
+    piped = changed("--pp", "2")
+    assert (piped["tensor_parallel"], piped["pipeline_parallel"], piped["devices"]) == (4, 2, 8)
+    assert changed("--tp", "16", "--devices", "16", "--cp", "2")["context_parallel"] == 2
+    assert changed("--tp", "4")["replicas"] == 2
+    assert changed("--kv", "fp8")["sequence_kv_bytes"] == plain["sequence_kv_bytes"] / 2
+
+
+def test_time_a_token_of_a_verify_step_is_of_all_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    data = json_of(capsys, *LLAMA, "--phase", "verify", "--spec-tokens", "4", "--batch", "8")
+    assert data["token_s"] == data["floor_s"] / 5
+    assert data["tokens_per_s"] == pytest.approx(8 * 5 / data["floor_s"])
+
+
+def test_the_last_chunk_is_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*LLAMA, "--phase", "prefill", "--context", "5000", "--cached", "4k", "--chunk", "2k")
+    assert json_of(capsys, *words)["computed_tokens"] == 5000 - 4096

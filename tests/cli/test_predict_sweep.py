@@ -15,7 +15,6 @@ import pytest
 from rooflens.analyzer.arch import known_models
 from rooflens.analyzer.hardware import known_hardware
 from rooflens.cli import EXIT_FAULT, main
-from rooflens.cli.predict_panels import KNEE_GAIN
 
 LLAMA = ("predict", "--model", "meta-llama-3-70b", "--hardware", "h100-sxm5-80", "--devices", "8")
 QWEN = ("predict", "--model", "qwen3-8b", "--hardware", "h100-sxm5-80")
@@ -180,7 +179,9 @@ def test_the_plot_names_ceilings_ridge_and_limits(capsys: pytest.CaptureFixture[
     def rate(batch: int) -> float:
         return float(json_of(capsys, *QWEN, "--batch", str(batch))["reachable_tokens_per_s"])
 
-    assert rate(2 * knee) < KNEE_GAIN * rate(knee)
+    # Twice the knee's batch brings less than 1.5 times the tokens/s, of a batch well below it more.
+    assert rate(2 * knee) < 1.5 * rate(knee)
+    assert rate(knee) > 1.5 * rate(knee // 2)
 
 
 def test_the_ridge_is_marked_where_compute_binds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
