@@ -44,8 +44,11 @@ def test_dtype_counts_where_torch_dtype_is_null() -> None:
 
 
 def test_an_unknown_model_type_is_named() -> None:
-    (note,) = arch_from_config(config(model_type="newthing")).assumptions
-    assert note == "model_type 'newthing' is not known here: taken as a dense decoder by its fields"
+    notes = arch_from_config(config(model_type="newthing")).assumptions
+    assert notes == (
+        "model_type 'newthing' is not known here: taken as its fields describe it",
+        "the config does not say tie_word_embeddings: a head of its own is assumed",
+    )
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])

@@ -125,10 +125,13 @@ def test_faster_than_possible_is_measurement_invalid(
     assert "measurement_invalid" in capsys.readouterr().out
 
 
-def test_a_model_that_is_not_modelled_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_whose_fields_are_missing_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Recorder("moe", strict=True, model_config={"num_experts": 8}) as recorder, recorder.step(contexts=[1]):
         pass
-    assert "mixture of experts" in report(capsys, "--hardware", "h100-sxm5-80")["floor_problem"]
+    assert (
+        "hidden_size or n_embd or d_model or dim is missing"
+        in report(capsys, "--hardware", "h100-sxm5-80")["floor_problem"]
+    )
 
 
 def test_lost_steps_are_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
