@@ -2,7 +2,8 @@
 
 Two corrections that are never used together. ``Correction`` is learned while an engine runs: the median of observed
 over reachable time of each workload regime, every ratio clipped, so that no odd window moves it far. ``Fit`` has two
-physical parameters for a pair of hardware and engine, found from published or recorded points.
+physical parameters, found from published or recorded points: ``fit`` finds both from steps of one deployment,
+``fit_pair`` a scale alone from other models on the same hardware and engine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ READY_WINDOWS = 6  # as many as the rules see
 KEPT_WINDOWS = 64  # of a regime; older ones make way, so that a change is learned within them
 HUBER = 0.2  # of the logarithm: a point that misses by more than a fifth counts only in proportion
 ROUNDS, SETTLED = 100, 1e-10  # of the fit
+# Models that weigh as much as no correction at all: the variance of a model's scale within its pair of hardware and
+# engine is about twice that of the pairs (0.19 and 0.13 of the logarithm, benchmarks/prove_roofline.py).
+PRIOR_MODELS = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -148,12 +152,8 @@ def fit(points: Iterable[Point]) -> Fit:
     With fewer than three points the scale alone: two parameters would go through two points whatever they are.
     RooflensError where there is no point, or one that is not positive.
     """
-    rows = list(points)
-    if not rows:
-        raise RooflensError("no points to fit: give at least one measured step")
-    if not all(0 < value < math.inf for row in rows for value in (row.observed_s, row.reachable_s, row.layers)):
-        raise RooflensError("a point to fit must have positive observed and reachable seconds and layers")
-    scale = math.exp(median(math.log(row.observed_s / row.reachable_s) for row in rows))
+    rows = _checked(points)
+    scale = math.exp(_log_scale(rows))
     if len(rows) < 3:
         return Fit(scale, 0.0)
     parts = np.array([[row.reachable_s, row.layers] for row in rows])
@@ -161,6 +161,32 @@ def fit(points: Iterable[Point]) -> Fit:
     starts = (np.array([scale, 0.0]), np.array([scale / 2, float(np.exp(log_s - np.log(parts[:, 1])).min()) / 2]))
     found = min((_descend(parts, log_s, start) for start in starts), key=lambda at: _miss(parts, log_s, at))
     return Fit(float(found[0]), float(found[1]))
+
+
+def fit_pair(by_model: Mapping[str, Iterable[Point]], prior_models: float = PRIOR_MODELS) -> Fit:
+    """A scale for another model on the same hardware and engine, from the points of each model that was measured.
+
+    The mean over the models of their median log(observed / reachable), drawn towards no correction as though
+    ``prior_models`` more had been measured that need none: two models of a pair agree so little that their own scale
+    is worse than none. Without any model the scale is 1. A second parameter is not found: seconds a layer of one model
+    say nothing of another's. RooflensError for a model without points or with one that is not positive.
+    """
+    found = [_log_scale(_checked(points)) for points in by_model.values()]
+    return Fit(math.exp(math.fsum(found) / (len(found) + prior_models)) if found else 1.0, 0.0)
+
+
+def _checked(points: Iterable[Point]) -> list[Point]:
+    rows = list(points)
+    if not rows:
+        raise RooflensError("no points to fit: give at least one measured step")
+    if not all(0 < value < math.inf for row in rows for value in (row.observed_s, row.reachable_s, row.layers)):
+        raise RooflensError("a point to fit must have positive observed and reachable seconds and layers")
+    return rows
+
+
+def _log_scale(rows: Sequence[Point]) -> float:
+    """The median logarithm of observed over reachable."""
+    return median(math.log(row.observed_s / row.reachable_s) for row in rows)
 
 
 def _descend(parts: Column, log_s: Column, at: Column) -> Column:

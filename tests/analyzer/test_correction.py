@@ -20,6 +20,7 @@ from rooflens.analyzer.correction import (
     Regime,
     as_data,
     fit,
+    fit_pair,
     from_data,
     regime_of,
     window_times,
@@ -175,3 +176,32 @@ def test_fits_stay_near_their_points_and_follow_the_unit(
     assert missed[len(missed) // 2] < 0.06
     other = fit([Point(factor * p.observed_s, factor * p.reachable_s, p.layers) for p in made])
     assert other.seconds(factor * 5e-3, 64) == pytest.approx(factor * found.seconds(5e-3, 64), rel=1e-3)
+
+
+def test_a_pair_is_scaled_by_its_models_and_half_way_with_as_many_as_the_prior() -> None:
+    # Models whose steps take 1.2 and 1.5 times what is reachable: the mean logarithm is that of sqrt(1.2 x 1.5). With
+    # two of no correction beside them it counts for 2 of 4: (1.2 x 1.5) ^ (1 / 4) = 1.158.
+    found = {"a": [Point(1.2, 1.0, 32), Point(2.4, 2.0, 32)], "b": [Point(3.0, 2.0, 80)]}
+    assert fit_pair(found, 0) == Fit(pytest.approx(math.sqrt(1.8)), 0.0)
+    assert fit_pair(found) == fit_pair(found, 2) == Fit(pytest.approx(1.8 ** (1 / 4)), 0.0)
+    assert fit_pair(found, 8).scale == pytest.approx(1.8 ** (1 / 10))
+
+
+def test_a_model_with_many_points_weighs_as_much_as_one_with_one() -> None:
+    few = {"a": [Point(2.0, 1.0, 1)], "b": [Point(0.5, 1.0, 1)]}
+    many = {"a": [Point(2.0, 1.0, 1)] * 50 + [Point(80.0, 1.0, 1)], "b": [Point(0.5, 1.0, 1)]}
+    assert fit_pair(few, 1) == fit_pair(many, 1) == Fit(pytest.approx(1.0), 0.0)
+
+
+def test_a_pair_of_which_nothing_was_measured_is_not_corrected() -> None:
+    assert fit_pair({}) == Fit(1.0, 0.0)
+    with pytest.raises(RooflensError, match="no points to fit"):
+        fit_pair({"a": []})
+    with pytest.raises(RooflensError, match="positive"):
+        fit_pair({"a": [Point(0.0, 1.0, 1)]})
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.floats(0.1, 20))
+def test_a_pair_is_never_scaled_further_than_its_own_models(ratios: list[float], prior: float) -> None:
+    scale = fit_pair({str(n): [Point(ratio, 1.0, 1)] for n, ratio in enumerate(ratios)}, prior).scale
+    assert min(1.0, *ratios) * (1 - 1e-9) <= scale <= max(1.0, *ratios) * (1 + 1e-9)
