@@ -13,7 +13,7 @@ from rooflens.analyzer.shared_blocks import SharedBlocks
 from rooflens.analyzer.span_features import span_feature
 from rooflens.analyzer.spans import spanned, split
 from rooflens.analyzer.step_rows import Column, Rows
-from rooflens.records import RooflensError, StepKind, StepTable
+from rooflens.records import GraphMode, RooflensError, StepKind, StepTable
 
 CHUNK_STEPS = 8192  # a dozen features of them stay in the second-level cache
 WITHOUT_PROMPTS = (StepKind.DECODE, StepKind.VERIFY)
@@ -65,9 +65,26 @@ def _lora_adapters(rows: Rows) -> Column:
     return np.minimum(rows.filled("lora_rows", 0.0), rows.passes)
 
 
-def _padded_tokens(rows: Rows) -> Column:
-    """Tokens after padding to a captured size; those computed where the engine does not tell of padding."""
-    return np.where(rows.known("padded_tokens"), rows.filled("padded_tokens", 0.0), rows["query_tokens"])
+def _padded(graph_sizes: Sequence[int]) -> Feature:
+    """Tokens after padding to a captured size: as the step tells, else a pass to the next of ``graph_sizes``.
+
+    Beyond the largest one, and in a step that is known to have been launched without a graph, nothing is padded.
+    """
+    sizes = np.array(sorted(graph_sizes), dtype=np.float64)
+
+    def value(rows: Rows) -> Column:
+        tokens = rows["query_tokens"]
+        if rows.known("padded_tokens") is True:
+            return rows["padded_tokens"]
+        if len(sizes):
+            passes = np.maximum(rows.passes, 1.0)
+            place = np.searchsorted(sizes, tokens / passes)
+            within = (place < len(sizes)) & (tokens > 0) & (rows.filled("graph_mode", 0.0) != GraphMode.EAGER)
+            tokens = np.where(within, passes * sizes[np.minimum(place, len(sizes) - 1)], tokens)
+        found: Column = np.where(rows.known("padded_tokens"), rows.filled("padded_tokens", 0.0), tokens)
+        return found
+
+    return Feature(("query_tokens",), value)
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -84,7 +101,7 @@ FEATURES: Mapping[str, Feature] = {
     "lora_rows": _or_nothing("lora_rows"),
     "lora_adapters": Feature(("query_tokens",), _lora_adapters),
     "encoder_tokens": _or_nothing("encoder_tokens"),
-    "padded_tokens": Feature(("query_tokens",), _padded_tokens),
+    "padded_tokens": _padded(()),
 }
 
 
@@ -121,9 +138,11 @@ def _rank_tokens(ranks: str) -> Feature:
 COUNTED: Mapping[str, Callable[[str], Feature]] = {SPREAD: _spread, RANK_TOKENS: _rank_tokens}
 
 
-def feature(name: str, longest_tokens: int | None = None) -> Feature:
+def feature(name: str, longest_tokens: int | None = None, graph_sizes: Sequence[int] = ()) -> Feature:
     """The feature of that name, over a span or not; RooflensError where there is none."""
     base, argument = split(name)
+    if name == "padded_tokens" and graph_sizes:
+        return _padded(graph_sizes)
     if base in COUNTED:
         return COUNTED[base](argument)
     if base not in FEATURES:
@@ -139,7 +158,8 @@ class Features:
 
     With ``block_tokens`` (tokens of one KV block), what is read of the cache is bounded by what the blocks held can
     store, of ``kv_groups`` groups of layers: see SharedBlocks. ``longest_tokens`` is the longest context that a
-    sequence may have, for bounds where the lengths of a step are not known.
+    sequence may have, for bounds where the lengths of a step are not known. ``graph_sizes`` are the numbers of tokens
+    that graphs were captured for, to which a step is padded that does not tell.
     """
 
     def __init__(
@@ -148,10 +168,11 @@ class Features:
         block_tokens: int | None = None,
         longest_tokens: int | None = None,
         kv_groups: int = 1,
+        graph_sizes: Sequence[int] = (),
     ) -> None:
         """RooflensError for a name that is no feature."""
         self.names = tuple(names)
-        self._features = tuple(feature(name, longest_tokens) for name in self.names)
+        self._features = tuple(feature(name, longest_tokens, graph_sizes) for name in self.names)
         self._needs = tuple(dict.fromkeys(column for each in self._features for column in each.needs))
         self._block_tokens, self._kv_groups = block_tokens, kv_groups
 

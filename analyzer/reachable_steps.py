@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +13,12 @@ from numpy.typing import NDArray
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.products import product
 from rooflens.analyzer.reachable import Terms, at_best, at_worst, terms_of
-from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.work import Coefficients, Work
 from rooflens.model_records import Efficiency, StepAnalysis
 from rooflens.records import StepTable
+
+if TYPE_CHECKING:
+    from rooflens.analyzer.roofline import Roofline
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -79,20 +83,37 @@ class ReachableSteps:
     def __init__(
         self, roofline: Roofline, efficiency: Efficiency, clock_ratio: float = 1.0, eager: bool = False
     ) -> None:
-        rows = roofline.rows
-        strict = tuple(replace(row, expert_bytes={}) for row in rows)
-
-        def terms(work: Sequence[Work], reached: Efficiency) -> Terms:
-            return terms_of(work, roofline.hardware, reached, roofline.deployment, clock_ratio, eager)
-
-        ends = (terms(strict, at_best(efficiency)), terms(rows, efficiency), terms(rows, at_worst(efficiency)))
-        self.names = tuple(sorted({name for each in ends for name in each.names}))
-        self._fast, self._usual, self._slow = (CompiledTerms(each, self.names) for each in ends)
+        self._rows, self._hardware, self._deployment = roofline.rows, roofline.hardware, roofline.deployment
+        self._clock_ratio, self._eager, self.efficiency = clock_ratio, eager, efficiency
+        usual = self._terms(self._rows, efficiency)
+        self.names = usual.names
+        self._usual = CompiledTerms(usual, self.names)
         self._features = roofline.features_called(self.names)
+
+    def _terms(self, rows: Sequence[Work], reached: Efficiency) -> Terms:
+        return terms_of(rows, self._hardware, reached, self._deployment, self._clock_ratio, self._eager)
+
+    @cached_property
+    def _fast(self) -> CompiledTerms:
+        """With as few experts as a pass can read; what else it is said in, the usual terms are too."""
+        strict = tuple(replace(row, expert_bytes={}) for row in self._rows)
+        return CompiledTerms(self._terms(strict, at_best(self.efficiency)), self.names)
+
+    @cached_property
+    def _slow(self) -> CompiledTerms:
+        return CompiledTerms(self._terms(self._rows, at_worst(self.efficiency)), self.names)
 
     def seconds(self, features: Matrix) -> Column:
         """What usual kernels take for ``features`` (names, steps)."""
         return self._usual.seconds(features)
+
+    def beside(self, table: StepTable, analysis: StepAnalysis) -> StepAnalysis:
+        """``analysis``, which is of ``table``, with what usual kernels take for each of its steps."""
+        reachable_s = np.empty(len(table))
+        for place, features, _ in self._features.chunks(table):
+            reachable_s[place] = self._usual.seconds(features)
+        reachable_s = np.where(analysis.modelled, np.maximum(reachable_s, analysis.floor_s), np.nan)
+        return replace(analysis, reachable_s=reachable_s, efficiency=self.efficiency)
 
     def of(self, table: StepTable, analysis: StepAnalysis) -> Reachable:
         """The interval of every step of ``table``, of which ``analysis`` is."""
@@ -116,6 +137,9 @@ def reachable(
 
     ``analysis`` is that of the same roofline and table; ``clock_ratio`` and ``eager`` as terms_of takes them.
     """
+    if clock_ratio == 1.0 and eager == roofline.eager:
+        usual = roofline.reached
+        return usual.of(table, analysis) if usual else None
     efficiency = efficiency_of(roofline.hardware)
     if efficiency is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from rooflens.analyzer.analysis_rows import AnalysisRows
 from rooflens.analyzer.arch import arch_from_config
 from rooflens.analyzer.compiled_rows import Sides, features_of
+from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.features import Features
 from rooflens.analyzer.operators import (
     CACHE_NOTE_RATIO,
@@ -23,6 +25,7 @@ from rooflens.analyzer.operators import (
 )
 from rooflens.analyzer.precision import Precision, precision_of
 from rooflens.analyzer.products import Matrix
+from rooflens.analyzer.reachable_steps import ReachableSteps
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Deployment, ModelArch
 from rooflens.model_records import Bound, Bounds, HardwareSpec, StepAnalysis
@@ -30,6 +33,7 @@ from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
 
 MODELLED_KINDS = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.VERIFY)
 BETWEEN_RANKS = ("expert_exchange", "token_gather")  # operators that send tokens to other data-parallel ranks
+EAGER_MODES = ("NONE", "EAGER")
 EXPECTED_NOTE = "the floor reads the fewest experts that a pass can; uniform routing reads more"
 
 
@@ -49,16 +53,20 @@ class Roofline:
         block_tokens: int | None = None,
         longest_tokens: int | None = None,
         kv_groups: int = 1,
+        graph_sizes: tuple[int, ...] = (),
+        eager: bool = False,
     ) -> None:
         """``block_tokens`` is the size of a KV block; with it, prefixes shared between sequences count once.
 
         ``longest_tokens`` is the longest context that the engine takes, as the model says where None; ``kv_groups``
-        how many groups of layers have blocks of their own. Raises RooflensError for a model that cannot be divided
+        how many groups of layers have blocks of their own. What is reachable also depends on ``graph_sizes``, the
+        numbers of tokens that graphs were captured for, and on whether the engine is ``eager``, without any. Raises RooflensError for a model that cannot be divided
         so, or several devices without a link.
         """
         self.arch, self.hardware, self.precision = arch, hardware, precision
         self.deployment, self.block_tokens, self.kv_groups = deployment, block_tokens, kv_groups
         self.longest_tokens = longest_tokens or arch.max_context_tokens
+        self.graph_sizes, self.eager = () if eager else graph_sizes, eager
         self.rows: tuple[Work, ...] = works(arch, precision, deployment)
         self._spread = _linked_devices(self.rows, deployment)
         check_link(hardware, self._spread)
@@ -83,16 +91,24 @@ class Roofline:
             arch = replace(arch, assumptions=(*arch.assumptions, "no dtype is stated: bf16 is assumed"))
         precision, deployment = precision_of(info, arch), deployment_of(info)
         groups = max(1, len(info.kv_groups))
-        return cls(arch, hardware, precision, deployment, info.block_tokens, info.max_context_tokens, groups)
+        blocks = info.block_tokens, info.max_context_tokens, groups
+        return cls(arch, hardware, precision, deployment, *blocks, info.graph_sizes, is_eager(info))
 
     def on(self, hardware: HardwareSpec) -> Roofline:
         """The same model, spread in the same way, on other hardware; raises what Roofline raises."""
         spread = self.precision, self.deployment
-        return Roofline(self.arch, hardware, *spread, self.block_tokens, self.longest_tokens, self.kv_groups)
+        groups, launched = self.kv_groups, (self.graph_sizes, self.eager)
+        return Roofline(self.arch, hardware, *spread, self.block_tokens, self.longest_tokens, groups, *launched)
+
+    @cached_property
+    def reached(self) -> ReachableSteps | None:
+        """What is reachable for these steps, compiled at the first use; None on hardware whose roof was measured."""
+        efficiency = efficiency_of(self.hardware)
+        return ReachableSteps(self, efficiency, eager=self.eager) if efficiency else None
 
     def features_called(self, names: Sequence[str]) -> Features:
         """Features of this engine's steps; RooflensError for a name that is none."""
-        return Features(names, self.block_tokens, self.longest_tokens, self.kv_groups)
+        return Features(names, self.block_tokens, self.longest_tokens, self.kv_groups, self.graph_sizes)
 
     def chunks(self, table: StepTable) -> Iterator[tuple[slice, Matrix, NDArray[np.bool_]]]:
         """The steps of ``table`` in order, some thousands at a time: which, their features, which are modelled.
@@ -179,6 +195,11 @@ class Roofline:
             compute_known=self._unknown is None,
         )
 
+    def analyse_all(self, table: StepTable) -> StepAnalysis:
+        """What analyse gives, with what is reachable beside it where that is known."""
+        analysis = self.analyse(table)
+        return self.reached.beside(table, analysis) if self.reached else analysis
+
     def bounds_of_many(self, tables: Iterable[StepTable]) -> Iterator[Bounds]:
         """The bounds of tables that follow each other, one at a time: memory does not grow with their number."""
         return (self.bounds(table) for table in tables)
@@ -208,6 +229,11 @@ def deployment_of(info: EngineInfo) -> Deployment:
     )
 
 
+def is_eager(info: EngineInfo) -> bool:
+    """Whether an engine says that it replays no captured graphs."""
+    return (info.graph_mode or "").upper() in EAGER_MODES
+
+
 def analyse(
     table: StepTable,
     arch: ModelArch,
@@ -221,8 +247,11 @@ def analyse(
 
 
 def analyse_engine(table: StepTable, info: EngineInfo, hardware: HardwareSpec) -> StepAnalysis:
-    """The bounds of one table of an engine as it states itself; raises what Roofline.of and its analyse raise."""
-    return Roofline.of(info, hardware).analyse(table)
+    """The bounds of one table of an engine as it states itself, and what is reachable where that is known.
+
+    Raises what Roofline.of and its analyse raise.
+    """
+    return Roofline.of(info, hardware).analyse_all(table)
 
 
 def _linked_devices(rows: Iterable[Work], deployment: Deployment) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rooflens.analyzer.reachable_steps import reachable
+from rooflens.analyzer.roofline import is_eager
 from rooflens.analyzer.rules.answers import (
     LEAST_STEPS,
     active_s,
@@ -34,6 +35,7 @@ def memory_bound_waste(case: Case) -> Finding:
     Judged on the memory-bound steps of the window against what published kernel tables say that kernels reach on such
     a device, or on its nearest kin: for every operator a latency and a fraction of the bandwidth (on an H100 3.7 us
     and 88 % for bf16 weights, 14 us and 86 % for KV), 2.5 us for a launch, and all-reduces as they were measured.
+    Launches are those of captured graphs whether the engine has them or not: to run without is part of the waste.
     Within the spread of these kernels: cleared. Beyond its slow end by more than 5 %: fires when device time says that
     the excess is spent on the device, and is host_overhead's when device time is short; without device time it cannot
     be told. On hardware whose roof was measured here instead of printed, what is reachable is not known either. The
@@ -91,9 +93,8 @@ def _remedy(case: Case, rows: Mask) -> str:
     """Graphs up to the batch that runs, where the engine does not have them; else the attention back end."""
     info, table = case.info, case.windows[-1].steps
     batch = int(np.max(filled(table, "requests")[rows] / steps_of(table)[rows]))
-    eager = info is not None and (info.graph_mode or "").upper() in ("NONE", "EAGER")
     too_small = info is not None and info.graph_sizes and max(info.graph_sizes) < batch
-    if eager:
+    if info is not None and is_eager(info):
         return setting(info, "", "replay captured graphs", "drop --enforce-eager", "drop --disable-cuda-graph")
     if too_small:
         size = str(batch)

@@ -133,7 +133,8 @@ class StepAnalysis:
     by operator group, ``group_bytes`` and ``group_flops`` the work. ``mbu`` is memory_s / observed_s, ``mfu`` the time
     the flops take at the datasheet's peak / observed_s, both as ratios.
     ``below_floor`` marks a step that was observed faster than possible: the measurement or the model is wrong,
-    never a good step. Without a rate for the arithmetic (``compute_known`` False) ``compute_s`` and ``mfu`` are 0
+    never a good step. ``reachable_s`` is what a well-tuned engine takes by ``efficiency``, never below the floor and no
+    bound; both are None where that is not known or was not asked for. Without a rate for the arithmetic (``compute_known`` False) ``compute_s`` and ``mfu`` are 0
     and mean nothing; the floor is then that of memory and link, and ``notes`` say so.
     """
 
@@ -163,3 +164,5 @@ class StepAnalysis:
     group_flops: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     compute_known: bool = True
+    reachable_s: NDArray[Any] | None = None
+    efficiency: Efficiency | None = None
