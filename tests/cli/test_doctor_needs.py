@@ -17,7 +17,7 @@ from rooflens.cli.doctor_checks import NEEDS
 
 PACKAGE = Path(rooflens.__file__).parent
 BROUGHT_BY = {"pydantic": "pydantic_settings", "starlette": "fastapi", "h11": "uvicorn"}
-OPTIONAL = {"pynvml", "vllm"}  # without them there is no device, and no hook
+OPTIONAL = {"pynvml", "vllm", "matplotlib"}  # without them there is no device, no hook, no picture
 
 
 def file_of(module: str) -> Path | None:

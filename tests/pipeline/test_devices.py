@@ -63,6 +63,7 @@ def test_the_slowest_worker_of_each_step_is_in_the_window(
             engine.steps(30, step_s=0.02)
             for writer, device_ns in ((fast, 3_000_000), (slow, 5_000_000), (other, 9_000_000)):
                 time_steps(writer, engine.path, device_ns)
+            timed = int(read_ring(engine.path).steps["sequence"].max())
             assert it.turn().problems == ()
             engine.steps(30, step_s=0.02)
             assert it.turn().problems == ()
@@ -70,7 +71,9 @@ def test_the_slowest_worker_of_each_step_is_in_the_window(
         assert len(steps) >= 20
         assert steps.has("device_s")
         assert set(steps["device_s"].tolist()) == {0.005}
-        assert not untimed.where("device_s")[-20:].any(), "nothing is made up for steps that no span tells of"
+        later = untimed["sequence"] > timed
+        assert later.sum() >= 10
+        assert not untimed.where("device_s")[later].any(), "nothing is made up for steps that no span tells of"
 
 
 def test_a_damaged_ring_of_a_worker_is_one_line(
