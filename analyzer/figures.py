@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rooflens.model_records import RegimeFigures
+
 MOST_BELOW_RATIO = 0.02  # a synchronous engine's steps do not shorten one another: below the floor is below it
 
 
@@ -22,7 +24,8 @@ class Floor:
     """Bounds beside the observed time over the ``steps`` that could be compared; sums in seconds, ratios.
 
     ``bound_steps`` counts the steps that memory, compute or the link bound; ``mfu`` is None where the hardware states
-    no rate for the format.
+    no rate for the format. ``expected_s`` is the floor with the experts that uniform routing reads, ``reachable_s``
+    what a well-tuned engine takes, None where that is not known.
     """
 
     steps: int
@@ -33,6 +36,16 @@ class Floor:
     mbu: float
     mfu: float | None
     bound_steps: Mapping[str, int]
+    expected_s: float
+    reachable_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where the figures of what is reachable are from: ``origin`` is published, assumed (of a kin) or calibrated."""
+
+    origin: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,8 @@ class Summary:
     ``windows`` of WINDOW_STEPS steps were judged against the floor, ``invalid_windows`` of them were faster than
     possible: then the measurement or the model is wrong. Of a ``synchronous`` engine, whose next step begins after
     the last output, MOST_BELOW_RATIO of single steps suffices.
+    ``efficiency`` says whose kernels what is reachable is of, None where it is not known; ``regimes`` are what the
+    recording's own windows teach about each regime of its steps.
     """
 
     steps: int
@@ -98,6 +113,8 @@ class Summary:
     compared_steps: int = 0
     synchronous: bool = False
     notes: tuple[str, ...] = field(default=())
+    efficiency: Reached | None = None
+    regimes: tuple[RegimeFigures, ...] = ()
 
     @property
     def measurement_invalid(self) -> bool:

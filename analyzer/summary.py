@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.analyzer.figures import Floor, Phase, SlowStep, Spread, Summary
+from rooflens.analyzer.figures import Floor, Phase, Reached, SlowStep, Spread, Summary
+from rooflens.analyzer.regimes import learned_from, regime_figures
 from rooflens.analyzer.sums import Mask, TimeSpent, clock_jumps_s, known_sum, time_spent, total
 from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import RingEvent, StepKind, StepTable
@@ -42,6 +43,7 @@ def summarise(
     spent = time_spent(table)
     active_s = spent.active_s
     windows, invalid = _windows(analysis)
+    reached = analysis.efficiency if analysis is not None else None
     return Summary(
         steps=len(table),
         span_s=active_s + (spent.idle_s or 0.0),
@@ -62,6 +64,8 @@ def summarise(
         compared_steps=int(analysis.compared.sum()) if analysis is not None else 0,
         synchronous=synchronous,
         notes=analysis.notes if analysis is not None else (),
+        efficiency=Reached(reached.origin, reached.source) if reached is not None else None,
+        regimes=regime_figures(learned_from(table, analysis)),
     )
 
 
@@ -144,6 +148,8 @@ def _floor(analysis: StepAnalysis, rows: Mask) -> Floor | None:
         mfu=float((analysis.mfu[rows] * analysis.observed_s[rows]).sum()) / observed_s
         if analysis.compute_known
         else None,
+        expected_s=float(analysis.expected_s[rows].sum()),
+        reachable_s=None if analysis.reachable_s is None else float(analysis.reachable_s[rows].sum()),
         bound_steps={Bound(number).name.lower(): count for number, count in sorted(bounds.items())},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,8 +103,6 @@ def _kind(table: StepTable, rows: Mask, steps: Column, analysis: StepAnalysis | 
     seconds, weights = _observed(table)[timed], steps[timed]
     single = bool((weights == 1).all())
     chosen = table.take(rows)
-    compared = rows & analysis.compared if analysis is not None else None
-    bounded = analysis is not None and compared is not None and bool(compared.any())
     return KindFigures(
         steps=round(float(steps[rows].sum())),
         observed_s=float(seconds.sum()),
@@ -113,9 +112,22 @@ def _kind(table: StepTable, rows: Mask, steps: Column, analysis: StepAnalysis | 
         batch_mean=_per_step(chosen, "requests", steps[rows]),
         query_tokens=round(known_sum(chosen, "query_tokens") or 0.0),
         context_tokens_mean=_context_mean(table, rows),
-        floor_s=float(analysis.floor_s[compared].sum()) if analysis is not None and bounded else None,
-        compared_s=float(analysis.observed_s[compared].sum()) if analysis is not None and bounded else None,
+        **_compared(rows, steps, analysis),
     )
+
+
+def _compared(rows: Mask, steps: Column, analysis: StepAnalysis | None) -> dict[str, Any]:
+    """Bounds and observed time of those ``rows`` that can be compared; nothing where none can."""
+    rows = rows & analysis.compared if analysis is not None else rows
+    if analysis is None or not rows.any():
+        return {}
+    return {
+        "floor_s": float(analysis.floor_s[rows].sum()),
+        "expected_s": float(analysis.expected_s[rows].sum()),
+        "reachable_s": float(analysis.reachable_s[rows].sum()) if analysis.reachable_s is not None else None,
+        "compared_s": float(analysis.observed_s[rows].sum()),
+        "compared_steps": round(float(steps[rows].sum())),
+    }
 
 
 def weighted_median(values: Column, weights: Column) -> float | None:
@@ -195,6 +207,8 @@ def _with_bounds(figures: WindowFigures, analysis: StepAnalysis | None) -> Windo
     return replace(
         figures,
         floor_s=float(floor.sum()),
+        expected_s=float(analysis.expected_s[rows].sum()),
+        reachable_s=float(analysis.reachable_s[rows].sum()) if analysis.reachable_s is not None else None,
         compared_s=observed_s,
         mbu=float(analysis.memory_s[rows].sum()) / observed_s,
         mfu=at_peak_s / observed_s if analysis.compute_known else None,

@@ -29,7 +29,7 @@ FACTS = (
 MOST_PROBLEMS = 64  # as many as there may be pages, or files that somebody looks at one by one
 MOST_SOURCES = 256  # those with a problem last; a folder may be full of rings that cannot be read
 MOST_STEPS = 512  # a Snapshot holds no more of one engine
-BOUND_COLUMNS = ("floor_s", "serial_floor_s", "memory_s", "compute_s", "link_floor_s")
+BOUND_COLUMNS = ("floor_s", "expected_s", "reachable_s", "serial_floor_s", "memory_s", "compute_s", "link_floor_s")
 RATIO_COLUMNS = ("mbu", "mfu")
 
 
@@ -131,6 +131,8 @@ def _engine(engine: EngineView) -> dict[str, Any]:
         "progress": plain(engine.progress),
         "derived": plain(engine.derived),
         "notes": _notes(engine),
+        "efficiency": _efficiency(engine),
+        "regimes": plain(engine.regimes),
         "windows": plain(engine.windows),
         "findings_firing": [str(finding.code) for finding in engine.findings if finding.status is Status.FIRING],
     }
@@ -140,6 +142,12 @@ def _notes(engine: EngineView) -> list[Any]:
     """What the bounds leave out or take for granted, without what is said of the device as a whole."""
     told = engine.recent_analysis.notes if engine.recent_analysis else ()
     return [plain(note) for note in told if engine.hardware is None or note not in engine.hardware.flags]
+
+
+def _efficiency(engine: EngineView) -> dict[str, Any] | None:
+    """Whose kernels what is reachable is of: published, assumed of a kin; None where it is not known."""
+    found = engine.recent_analysis.efficiency if engine.recent_analysis else None
+    return None if found is None else {"origin": found.origin, "source": plain(found.source)}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -168,7 +176,8 @@ def _bounds(analysis: StepAnalysis, last: int) -> dict[str, list[Any]]:
     def where(mask: list[bool], values: list[Any]) -> list[Any]:
         return [plain(value) if known else None for known, value in zip(mask, values, strict=True)]
 
-    columns = {name: where(modelled, getattr(analysis, name)[-last:].tolist()) for name in BOUND_COLUMNS}
+    bounds = {name: column for name in BOUND_COLUMNS if (column := getattr(analysis, name)) is not None}
+    columns = {name: where(modelled, column[-last:].tolist()) for name, column in bounds.items()}
     columns |= {name: where(compared, getattr(analysis, name)[-last:].tolist()) for name in RATIO_COLUMNS}
     columns["bound"] = words(Bound, where(modelled, analysis.bound[-last:].tolist()))
     columns["below_floor"] = where(compared, analysis.below_floor[-last:].tolist())

@@ -38,7 +38,8 @@ def points(engine: EngineView) -> list[dict[str, Any]]:
     """A point for each window, oldest first, then one for each kind and size of batch among the recent steps.
 
     ``of`` is window or steps; ``batch_from`` and ``batch_to`` are sequences, in powers of two. Work and
-    time of a point are those of the steps that could be compared with their floor; ``steps`` of a window counts all.
+    time of a point are those of the steps that could be compared with their floor, and so are its ``floor_s``,
+    ``expected_s`` and ``reachable_s``; ``steps`` of a window counts all.
     """
     return [*filter(None, map(_of_window, engine.windows)), *_of_steps(engine)]
 
@@ -49,8 +50,14 @@ def _devices(engine: EngineView) -> int:
     return engine.info.tensor_parallel * engine.info.pipeline_parallel if engine.info else 1
 
 
-def _point(moved_bytes: float, flops: float, seconds: float) -> dict[str, Any]:
+def _point(
+    moved_bytes: float, flops: float, seconds: float, floor_s: float | None, expected_s: float | None,
+    reachable_s: float | None,
+) -> dict[str, Any]:  # fmt: skip
     return {
+        "floor_s": plain(floor_s),
+        "expected_s": plain(expected_s),
+        "reachable_s": plain(reachable_s),
         "intensity_flop_per_byte": plain(flops / moved_bytes) if moved_bytes > 0 else None,
         "achieved_flops_per_s": plain(flops / seconds),
         "achieved_bytes_per_s": plain(moved_bytes / seconds),
@@ -71,7 +78,14 @@ def _of_window(window: WindowFigures) -> dict[str, Any] | None:
         "batch_to": None,
         "steps": window.steps,
         "bound": bound,
-        **_point(window.weight_bytes + window.kv_bytes, window.flops, window.compared_s),
+        **_point(
+            window.weight_bytes + window.kv_bytes,
+            window.flops,
+            window.compared_s,
+            window.floor_s,
+            window.expected_s,
+            window.reachable_s,
+        ),
     }
 
 
@@ -98,7 +112,14 @@ def _of_steps(engine: EngineView) -> list[dict[str, Any]]:
                 "batch_to": (2 << power) - 1,
                 "steps": int(counts[chosen].sum()),
                 "bound": _setter(analysis.bound[chosen], analysis.floor_s[chosen]),
-                **_point(_moved(engine, chosen), _sum(analysis.flops, chosen), _sum(analysis.observed_s, chosen)),
+                **_point(
+                    _moved(engine, chosen),
+                    _sum(analysis.flops, chosen),
+                    _sum(analysis.observed_s, chosen),
+                    _sum(analysis.floor_s, chosen),
+                    _sum(analysis.expected_s, chosen),
+                    None if analysis.reachable_s is None else _sum(analysis.reachable_s, chosen),
+                ),
             }
         )
     return found

@@ -29,6 +29,7 @@ from rooflens.live_records import (
     State,
     WindowFigures,
 )
+from rooflens.model_records import RegimeFigures
 from rooflens.records import EngineInfo, StepKind, StepTable
 
 STARTED_UNIX_S = 1_790_000_000.0
@@ -84,8 +85,10 @@ def made_steps(count: int = 512, batch: int = 32, now_unix_s: float = STARTED_UN
 def made_window(end_unix_s: float, batch: int = 32) -> WindowFigures:
     """The figures of ten seconds of decode steps with a mixed one now and then."""
     kinds = {
-        "decode": KindFigures(900, 9.0, 0.010, 0.012, 0.015, batch, 900 * batch, 1500.0, 6.3, 9.0),
-        "mixed": KindFigures(12, 0.72, 0.060, 0.061, 0.061, batch, 12 * (batch + 2048), 1500.0, 0.3, 0.72),
+        "decode": KindFigures(900, 9.0, 0.010, 0.012, 0.015, batch, 900 * batch, 1500.0, 6.3, 9.0, 6.3, 7.1, 9.1, 900),
+        "mixed": KindFigures(
+            12, 0.72, 0.060, 0.061, 0.061, batch, 12 * (batch + 2048), 1500.0, 0.3, 0.72, 0.3, 0.5, None, 12
+        ),
     }
     return WindowFigures(
         start_unix_s=end_unix_s - 10.0, end_unix_s=end_unix_s, steps=912, span_s=10.0, busy_s=9.72, between_s=0.28,
@@ -94,6 +97,7 @@ def made_window(end_unix_s: float, batch: int = 32) -> WindowFigures:
         waiting_mean=3.0, waiting_share=1.0, deferred_mean=0.0, oldest_wait_max_s=1.5, kv_used_mean=0.15,
         kv_used_max=0.2, context_tokens_mean=1500.0, floor_s=6.6, compared_s=9.72, mbu=0.66, mfu=0.05,
         bound_s={"memory": 6.3, "compute": 0.3, "link": 0.0}, weight_bytes=1.4e13, kv_bytes=6.0e12, flops=4.8e14,
+        expected_s=6.6, reachable_s=7.6,
     )  # fmt: skip
 
 
@@ -129,6 +133,8 @@ def made_engine(number: int, model_name: str, engine: str, rank: int = 0, batch:
         findings=made_findings(now_unix_s), recent=steps, recent_analysis=analyse_engine(steps, info, hardware),
         progress=Progress(State.LIVE, open_age_s=0.004, open_tokens=batch, open_requests=batch, still_s=0.0),
         derived=(Derived("kv_blocks_used", 3032.0, "", "KV use times pool size", 3000.0, 3064.0),),
+        regimes=(RegimeFigures("decode", 32, 63, 1024, 4095, 12, True, 1.28, 0.02),
+                 RegimeFigures("mixed", 32, 63, 1024, 4095, 3, False, None, None)),
     )  # fmt: skip
 
 

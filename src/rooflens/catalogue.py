@@ -144,6 +144,19 @@ FLOOR = _engine(
     "`rate(rooflens_floor_seconds_total[5m]) / rate(rooflens_compared_seconds_total[5m])`.",
     page=BY_INTERVALS,
 )  # fmt: skip
+EXPECTED = _engine(
+    "expected_seconds_total", C, "seconds", "The floor with the experts that uniform routing reads; no bound.",
+    "What the experts of a mixture are expected to add: "
+    "`rate(rooflens_expected_seconds_total[5m]) / rate(rooflens_floor_seconds_total[5m])`; 1 without experts.",
+    page=BY_INTERVALS,
+)  # fmt: skip
+REACHABLE = _engine(
+    "reachable_seconds_total", C, "seconds", "What a well-tuned engine takes for the steps with a floor; no bound.",
+    "Factor above what is reachable: "
+    "`rate(rooflens_compared_seconds_total[5m]) / rate(rooflens_reachable_seconds_total[5m])`. Absent on hardware "
+    "whose roof was measured. Not corrected by what this engine usually takes.",
+    page=BY_INTERVALS,
+)  # fmt: skip
 MEMORY_FLOOR = _engine(
     "memory_floor_seconds_total", C, "seconds", "Time that the bytes of the steps with a floor take at full bandwidth.",
     "MBU while busy: `rate(rooflens_memory_floor_seconds_total[5m]) / rate(rooflens_compared_seconds_total[5m])`.",
@@ -278,8 +291,8 @@ SIDECAR_INFO = Metric(
 )
 
 CATALOGUE: tuple[Metric, ...] = (
-    STEPS, STEP_SECONDS, TIME, TOKENS, BYTES, FLOPS, COMPARED, FLOOR, MEMORY_FLOOR, BATCH_SUM, CONTEXT_SUM, PREEMPTIONS,
-    FINISHED, HOOK, LOST, RESTARTS, FINDING_COST, FINDINGS_RAISED, ENGINE_UP, ENGINE_INFO, RUNNING, WAITING, DEFERRED,
-    KV_USED, BATCH, CONTEXT, MBU, MFU, FLOOR_FACTOR, BANDWIDTH, PEAK_FLOPS, FINDING_ACTIVE, FINDING_UNKNOWN,
-    SOURCES_UP, SOURCE_FAILURES, LOOP_SECONDS, SIDECAR_INFO,
+    STEPS, STEP_SECONDS, TIME, TOKENS, BYTES, FLOPS, COMPARED, FLOOR, EXPECTED, REACHABLE, MEMORY_FLOOR, BATCH_SUM,
+    CONTEXT_SUM, PREEMPTIONS, FINISHED, HOOK, LOST, RESTARTS, FINDING_COST, FINDINGS_RAISED, ENGINE_UP, ENGINE_INFO,
+    RUNNING, WAITING, DEFERRED, KV_USED, BATCH, CONTEXT, MBU, MFU, FLOOR_FACTOR, BANDWIDTH, PEAK_FLOPS, FINDING_ACTIVE,
+    FINDING_UNKNOWN, SOURCES_UP, SOURCE_FAILURES, LOOP_SECONDS, SIDECAR_INFO,
 )  # fmt: skip

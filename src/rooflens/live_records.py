@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.model_records import HardwareSpec, RegimeFigures, StepAnalysis
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
 if TYPE_CHECKING:
@@ -129,8 +129,10 @@ class Window:
 class KindFigures:
     """The steps of one kind in a window; sums over the steps unless a name says mean or a percentile.
 
-    ``steps`` counts engine steps (a row read from a metrics page stands for several); ``floor_s`` and
-    ``compared_s`` (observed time of the same steps) are None where nothing could be compared.
+    ``steps`` counts engine steps (a row read from a metrics page stands for several), ``compared_steps`` those that
+    could be compared with their floor. Of these are ``floor_s``, ``expected_s`` (the floor with the experts that
+    uniform routing reads), ``reachable_s`` (what a well-tuned engine takes), ``usual_s`` (what such steps took in
+    earlier windows of this engine) and ``compared_s`` (observed time); None where that is not known.
     """
 
     steps: int
@@ -143,6 +145,10 @@ class KindFigures:
     context_tokens_mean: float | None
     floor_s: float | None = None
     compared_s: float | None = None
+    expected_s: float | None = None
+    reachable_s: float | None = None
+    usual_s: float | None = None
+    compared_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,8 @@ class WindowFigures:
     does not tell its queue), ``not_recorded_s`` the time of which it is not known what it was.
     ``kinds`` is by StepKind name in lower case. Ratios are 0 to 1: ``mbu`` and ``mfu`` over the compared steps,
     ``kv_used_mean`` and ``kv_used_max`` of the pool. ``waiting_share`` is the part of the steps after which
-    requests waited for capacity. ``bound_s`` splits the compared floor by what set it (memory, compute, link).
+    requests waited for capacity. ``bound_s`` splits the compared floor by what set it (memory, compute, link);
+    ``expected_s`` and ``reachable_s`` are of the same steps, as in KindFigures.
     """
 
     start_unix_s: float
@@ -189,6 +196,8 @@ class WindowFigures:
     kv_bytes: float | None = None
     flops: float | None = None
     not_recorded_s: float = 0.0
+    expected_s: float | None = None
+    reachable_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +244,8 @@ class EngineView:
 
     ``windows`` are the figures of the last windows, oldest first, at most six. ``findings`` are those that fire,
     those cleared within the last windows, and the rules' cannot_tell, in that order. ``recent`` are its last
-    steps, at most 512, with ``recent_analysis`` row by row beside them where there are bounds.
+    steps, at most 512, with ``recent_analysis`` row by row beside them where there are bounds. ``regimes`` are what
+    its windows taught about each regime of its steps.
     """
 
     model_name: str
@@ -253,6 +263,7 @@ class EngineView:
     problem: str | None = None
     progress: Progress | None = None
     derived: tuple[Derived, ...] = ()
+    regimes: tuple[RegimeFigures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,9 @@ class StepAnalysis:
     the flops take at the datasheet's peak / observed_s, both as ratios.
     ``below_floor`` marks a step that was observed faster than possible: the measurement or the model is wrong,
     never a good step. ``reachable_s`` is what a well-tuned engine takes by ``efficiency``, never below the floor and no
-    bound; both are None where that is not known or was not asked for. Without a rate for the arithmetic (``compute_known`` False) ``compute_s`` and ``mfu`` are 0
-    and mean nothing; the floor is then that of memory and link, and ``notes`` say so.
+    bound; both are None where that is not known or was not asked for. Without a rate for the arithmetic
+    (``compute_known`` False) ``compute_s`` and ``mfu`` are 0 and mean nothing; the floor is then that of memory and
+    link, and ``notes`` say so.
     """
 
     hardware: str
@@ -166,3 +167,24 @@ class StepAnalysis:
     compute_known: bool = True
     reachable_s: NDArray[Any] | None = None
     efficiency: Efficiency | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeFigures:
+    """What the windows of one engine taught about steps that are alike, beside what is reachable for them.
+
+    ``phase`` is a StepKind in lower case; a batch has ``batch_from`` to ``batch_to`` sequences, whose mean context is
+    ``context_from`` to ``context_to`` tokens. ``windows`` is how many the engine was seen in it, at most the last 64;
+    ``ready`` once that is enough. Then ``ratio`` is the median of observed over reachable time, each clipped to 0.5 to
+    2, and ``error_ratio`` how far a window usually lies from it, as a part of it; None before.
+    """
+
+    phase: str
+    batch_from: int
+    batch_to: int
+    context_from: int
+    context_to: int
+    windows: int
+    ready: bool
+    ratio: float | None
+    error_ratio: float | None

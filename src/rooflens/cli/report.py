@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from rooflens.analyzer.figures import Phase, Summary
+from rooflens.analyzer.figures import Floor, Phase, Summary
 from rooflens.cli.output import one_line
 from rooflens.cli.units import age_text, aligned, factor_text, seconds_text
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline import DIED, LIVE, Recording
 
-HEADINGS = ("where the time went", "steps", "time", "share", "step p50", "p90", "max", "floor", "serial", "x floor", "MBU", "MFU", "bound by")  # fmt: skip  # noqa: E501
+TIMES = ("where the time went", "steps", "time", "share", "step p50", "p90", "max")
+BOUNDS = ("floor", "expected", "reachable", "serial", "x floor", "MBU", "MFU", "bound by")
+EXPECTED_RATIO = 1.0005  # of the floor: below it the two read the same
 
 
 def time_text(unix_s: float) -> str:
@@ -24,14 +26,23 @@ def time_text(unix_s: float) -> str:
 
 def phase_table(summary: Summary) -> list[str]:
     """The phases with the floor beside the observed time, as far as it is known."""
-    rows: list[Sequence[str]] = [HEADINGS]
+    rows: list[Sequence[str]] = [(*TIMES, *BOUNDS)]
     for phase in summary.phases:
         rows.append(_phase_row(phase))
         if phase.name == "decode" and len(summary.decode_by_batch) > 1:
             rows += [_phase_row(replace(part, name=f"  {part.name}")) for part in summary.decode_by_batch]
-    if not any(phase.floor for phase in summary.phases):
-        rows = [row[:7] for row in rows]
-    return aligned(rows)
+    left_out = _left_out([phase.floor for phase in summary.phases if phase.floor])
+    shown = [at for at, name in enumerate(rows[0]) if name not in left_out]
+    return aligned([[row[at] for at in shown] for row in rows])
+
+
+def _left_out(floors: Sequence[Floor]) -> Sequence[str]:
+    """Columns of bounds that say nothing here: all without a floor, expected without experts, reachable unknown."""
+    if not floors:
+        return BOUNDS
+    as_floor = all(floor.expected_s <= EXPECTED_RATIO * floor.floor_s for floor in floors)
+    unknown = all(floor.reachable_s is None for floor in floors)
+    return [*(["expected"] if as_floor else []), *(["reachable"] if unknown else [])]
 
 
 def _phase_row(phase: Phase) -> Sequence[str]:
@@ -48,6 +59,8 @@ def _phase_row(phase: Phase) -> Sequence[str]:
         seconds_text(step.p90) if step else "",
         seconds_text(step.max) if step else "",
         seconds_text(floor.floor_s) if floor else "",
+        seconds_text(floor.expected_s) if floor else "",
+        seconds_text(floor.reachable_s) if floor else "",
         seconds_text(floor.serial_floor_s + floor.link_s) if floor else "",
         factor_text(floor.observed_s / floor.floor_s) if floor and floor.floor_s else "",
         f"{floor.mbu:.0%}" if floor else "",
@@ -186,6 +199,11 @@ def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str |
     ]
     # What a curator wrote of a datasheet is for --json; how a roof was measured decides what it is worth.
     curated = () if hardware.origin == "measured" else hardware.flags
+    if summary.efficiency is not None:
+        origin, source = summary.efficiency.origin, summary.efficiency.source
+        lines.append(f"reachable {source if source.startswith(origin) else f'{origin}: {source}'}")
+    else:
+        lines.append(f"reachable not known: the roof of {hardware.id} was measured, which is what can be reached")
     lines += [f"          {note}" for note in summary.notes if note not in curated]
     if summary.measurement_invalid:
         lines.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rooflens.cli.top_lines import INDENT, Json, Line, word, wrapped
-from rooflens.cli.top_notes import bound_notes, derived_lines
+from rooflens.cli.top_notes import bound_notes, derived_lines, listed
 from rooflens.cli.units import age_text, factor_text, seconds_text
 
 BAR_CELLS = 24
@@ -21,6 +21,7 @@ PARTS = (
     ("idle", ".", "idle"),
 )
 LEAST_SHOWN = 0.005  # below it a share reads 0%
+EXPECTED_RATIO = 1.005  # of the floor: less is no share of any expert
 STALE_S = 3.0  # a step this old is worth a word; loops turn every second
 
 
@@ -73,11 +74,30 @@ def engine_block(engine: Json, now_s: float | None, width: int) -> list[Line]:
     return [
         *heads,
         *(Line(INDENT + line) for line in lines),
+        *_bound_line(figures, width),
         *_time_lines(figures, width),
         *bound_notes(engine, figures, width),
         *derived_lines(engine.get("derived") or [], width),
         *notes,
     ]
+
+
+def _bound_line(figures: Json, width: int) -> list[Line]:
+    """The mean step of the kind that took most time: floor, expected where it differs, reachable, observed."""
+    kinds = {name: kind for name, kind in (figures.get("kinds") or {}).items() if kind.get("compared_steps")}
+    if not kinds:
+        return []
+    name, kind = max(kinds.items(), key=lambda each: each[1].get("compared_s") or 0.0)
+    floor_s, expected_s = kind.get("floor_s") or 0.0, kind.get("expected_s") or 0.0
+    seconds = {
+        "floor": floor_s,
+        "expected": expected_s if expected_s > EXPECTED_RATIO * floor_s else None,
+        "reachable": kind.get("reachable_s"),
+        "observed": kind.get("compared_s"),
+    }
+    count = kind["compared_steps"]
+    told = [f"{what} {seconds_text(total / count)}" for what, total in seconds.items() if total is not None]
+    return listed(f"mean {word(name)} step", told, width)
 
 
 def _time_lines(figures: Json, width: int) -> list[Line]:

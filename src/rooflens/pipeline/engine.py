@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rooflens.analyzer.correction import Correction
+from rooflens.analyzer.regimes import regime_figures, times_of, with_usual
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.analyzer.rules.case import Case
@@ -65,6 +67,7 @@ class WatchedEngine:
         self._derived: dict[str, Derived] = {}
         self._recent = last_rows([before], RECENT_STEPS)
         self._recent_analysis: StepAnalysis | None = None
+        self._correction = Correction()  # what the windows taught, for as long as the engine's facts stay
         self._rested_s = 0.0  # of a page, since the last window closed
         self._first_seen_unix_s = time.time()
         self._last_step_unix_s: float | None = _last_unix_s(self._recent)
@@ -141,13 +144,14 @@ class WatchedEngine:
             problem=self.problem or self._no_roofline,
             progress=self._progress,
             derived=tuple(self._derived.values()),
+            regimes=regime_figures(self._correction),
         )
 
     def _know(self, info: EngineInfo | None) -> None:
         """Take facts that are new or have changed: the roofline is compiled for them, once."""
         if info is None or info is self.info or info == self.info:
             return
-        self.info = info
+        self.info, self._correction = info, Correction()
         if self._hardware is None:
             return
         if info.device == "cpu" and self._hardware.nvml_names:
@@ -163,7 +167,7 @@ class WatchedEngine:
         if self._roofline is None or not len(steps):
             return None
         try:
-            analysis = self._roofline.analyse(steps)
+            analysis = self._roofline.analyse_all(steps)
         except RooflensError as error:  # a column that this engine does not tell
             self._no_roofline = str(error)
             return None
@@ -198,7 +202,10 @@ class WatchedEngine:
         self._rested_s = 0.0
         past = (replace(w, analysis=None, problem=NEWEST_ONLY) if w.analysis is not None else w for w in self._windows)
         self._windows = (*past, window)[-KEPT_WINDOWS:]
-        self._figures = (*self._figures, window_figures(window))[-KEPT_WINDOWS:]
+        times = times_of(steps, analysis)
+        self._figures = (*self._figures, with_usual(window_figures(window), times, self._correction))[-KEPT_WINDOWS:]
+        if window.whole:
+            self._correction = self._correction.learned(times)
         judged = self._judge(frozenset(RULES) - EVERY_TURN)
         firing = {finding.code for finding in self._findings if finding.status is Status.FIRING}
         self._totals.judged(finding for finding in judged if finding.code in firing)

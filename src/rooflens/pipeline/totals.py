@@ -223,10 +223,13 @@ class EngineTotals:
             (metrics.FLOPS, (), analysis.flops, modelled),
             (metrics.COMPARED, (), analysis.observed_s, compared),
             (metrics.FLOOR, (), analysis.floor_s, compared),
+            (metrics.EXPECTED, (), analysis.expected_s, compared),
+            (metrics.REACHABLE, (), analysis.reachable_s, compared),
             (metrics.MEMORY_FLOOR, (), analysis.memory_s, compared),
         )
         for metric, labels, column, rows in sums:
-            self._sum(metric, *labels, created_unix_s=now_unix_s).grow_by_all(column[rows])
+            if column is not None:
+                self._sum(metric, *labels, created_unix_s=now_unix_s).grow_by_all(column[rows])
 
 
 class Totals:
