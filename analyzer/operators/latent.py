@@ -8,6 +8,7 @@ charged for making those of cached latents again. The latent is replicated on th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rooflens.analyzer.number_formats import latent_bytes
 from rooflens.analyzer.operators.indexer import indexer_rows
@@ -21,7 +22,9 @@ def latent_rows(shard: Shard, count: int, mixer: LatentAttention) -> Iterator[Wo
     """The rows of ``count`` layers."""
     yield from _queries(shard, count, mixer)
     latent = mixer.kv_rank + mixer.rope_dim
-    yield from shard.matrix("kv_down_projection", "attention", count, shard.hidden, latent, shard.hidden * latent)
+    down = shard.matrix("kv_down_projection", "attention", count, shard.hidden, latent, shard.hidden * latent)
+    # Engines keep it and the query's down projection in one matrix (fused_qkv_a_proj): more bytes, no launch more.
+    yield from (replace(row, calls=0.0) for row in down) if mixer.q_rank else down
     heads, each = mixer.heads // shard.devices, mixer.nope_dim + mixer.value_dim
     whole = mixer.kv_rank * mixer.heads * each
     yield from shard.matrix("kv_up_projection", "attention", count, mixer.kv_rank, heads * each, whole)

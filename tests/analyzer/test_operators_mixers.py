@@ -300,3 +300,11 @@ def test_a_million_tokens_of_deepseek() -> None:
     # At 131072 tokens a step reads windows, 1024 entries of either kind, and every index key.
     read = 61 * 128 * 1024 + 31 * 1024 * 1024 + 30 * (1024 * 1024 + 32768 * 256)
     assert total(rows, "kv_read_bytes", [One(131072)]) == read == 323_616_768
+
+
+def test_both_down_projections_of_a_latent_are_one_launch() -> None:
+    """Two layers: queries and latents go down in one kernel, so the second row adds bytes and no launch."""
+    calls = {row.operator: row.calls for row in rows_of(MLA) if row.operator.endswith("down_projection")}
+    assert calls == {"q_down_projection": 2, "kv_down_projection": 0}
+    at_once = {row.operator: row.calls for row in rows_of(replace(MLA, q_rank=None))}
+    assert at_once["kv_down_projection"] == at_once["q_projection"] == 2
