@@ -15,7 +15,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], int]] = {
     "kv_heads": (("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"), 1 << 16),
     "head_dim": (("head_dim", "attention_head_dim", "kv_channels", "d_kv"), 1 << 16),
     "intermediate_size": (
-        ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "hidden_dim"),
+        ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dff", "hidden_dim"),
         1 << 24,
     ),
     "vocab_size": (("vocab_size", "padded_vocab_size"), 1 << 26),

@@ -44,7 +44,8 @@ def _idle(arch: ModelArch, layer: Layer) -> int:
     if not isinstance(moe, MixtureOfExperts):
         return 0
     each = expert_elements(arch.hidden_size, moe) + moe.expert_bias_elements
-    return layer.count * (moe.experts - moe.top_k) * each
+    used = moe.top_k * moe.experts / (moe.experts + moe.zero_experts)  # of experts with weights, on average
+    return round(layer.count * (moe.experts - used) * each)
 
 
 def sequence_bytes(rows: Iterable[Work], context_tokens: int, encoder_tokens: int = 0) -> float:

@@ -22,6 +22,7 @@ LAYER = r"(?:layers|h|blocks|block|layer)"
 IN_LAYER = re.compile(rf"^(?:[A-Za-z_]+\.)*{LAYER}\.(\d+)(?:\.(.+))?$")
 IN_MTP = re.compile(r"^(?:[A-Za-z_]+\.)*(?:mtp|nextn)\.(?:layers\.)?(\d+)(?:\.(.+))?$")
 TOWER = re.compile(r"^(?:re:)?\W*(?:[a-z_]+\W+)*[a-z_]*(vision|visual|vit|audio|image|projector|merger)", re.IGNORECASE)
+PREDICTION = re.compile(r"^\^?(?:model\\?\.)?(?:mtp|nextn)\b")  # its layers are numbered on their own
 BELOW_ANY = re.compile(rf"^(?:[A-Za-z_]+\.)*{LAYER}\.")
 BELOW_ANY_EXPRESSION = re.compile(rf"^\^?(?:[A-Za-z_]+\\?\.)*{LAYER}\\?\.")
 CLASS_GROUPS = (("Attention", ("attention", "indexer")), ("Experts", ("experts",)), ("Router", ("router",)),
@@ -79,11 +80,13 @@ class RuleBook:
         if ahead and not pattern.startswith("re:"):
             self._names.by_layer.setdefault(-1 - int(ahead[1][:9]), []).append((index, ahead[2] or ""))
         elif pattern.startswith("re:"):
-            self._add_expression(index, BELOW_ANY_EXPRESSION.sub(r"model\.layers\.", pattern[3:]))
+            rest = pattern[3:]
+            anywhere = BELOW_ANY_EXPRESSION.sub(r"model\.layers\.", rest)
+            self._add_expression(index, rest if PREDICTION.match(rest) else anywhere)
         elif inside:
             self._names.by_layer.setdefault(int(inside[1][:9]), []).append((index, inside[2] or ""))
         elif any(letter in pattern for letter in "*?["):
-            self._add_glob(index, BELOW_ANY.sub("model.layers.", pattern))
+            self._add_glob(index, pattern if PREDICTION.match(pattern) else BELOW_ANY.sub("model.layers.", pattern))
         else:
             self._names.anywhere.append((index, pattern))
 

@@ -100,6 +100,10 @@ def _softmax(mixer: Attention, hidden: int) -> Iterator[Module]:
         yield projection(mixer.kv_heads * mixer.head_dim, "k_proj", "wk", "k")
         if not mixer.keys_are_values:
             yield projection(mixer.kv_heads * mixer.value_head_dim, "v_proj", "wv", "v")
+    if mixer.indexer and not mixer.indexer.shared:
+        where = (ATTENTION, ("index_q_proj", "indexer.index_qk_proj"))
+        yield Module("indexer", where, mixer.indexer.heads * mixer.indexer.head_dim, hidden)
+        yield Module("indexer", (ATTENTION, ("index_k_proj", "indexer.index_qk_proj")), mixer.indexer.head_dim, hidden)
     out = ("o_proj", "wo", "out_proj", "dense", "c_proj", "o")
     yield Module("attention", (ATTENTION, out), hidden, mixer.heads * mixer.value_head_dim)
 
@@ -117,6 +121,8 @@ def _latent(mixer: LatentAttention, hidden: int) -> Iterator[Module]:
     latent = mixer.kv_rank + mixer.rope_dim
     yield matrix(latent, hidden, "kv_a_proj_with_mqa", "wkv_a", "fused_qkv_a_proj", "fused_qkv_a_proj_with_mqa")
     yield matrix(mixer.heads * (mixer.nope_dim + mixer.value_dim), mixer.kv_rank, "kv_b_proj", "wkv_b")
+    if mixer.output_gate:
+        yield matrix(mixer.heads * mixer.value_dim, hidden, "g_proj")
     yield matrix(hidden, mixer.heads * mixer.value_dim, "o_proj", "wo")
     yield from _indexer(mixer.indexer, hidden, mixer.q_rank or hidden)
 
@@ -173,13 +179,21 @@ def _mlp(layer: Layer, hidden: int) -> Iterator[Module]:
         if mlp.dense is not None:
             yield from _dense("mlp", (("mlp",),), mlp.dense.intermediate_size, hidden, mlp.dense.gated)
         width = mlp.latent_size or hidden
-        for module in _dense("experts", (MLP, ("experts",), (ANY_EXPERT,)), mlp.intermediate_size, width, mlp.gated):
+        levels = _expert_levels(mlp)
+        for module in _dense("experts", levels, mlp.intermediate_size, width, mlp.gated):
             yield replace(module, count=mlp.experts)
         if mlp.latent_size:
-            yield Module("experts", (MLP, ("fc1_latent_proj",)), mlp.latent_size, hidden)
-            yield Module("experts", (MLP, ("fc2_latent_proj",)), hidden, mlp.latent_size)
+            yield Module("experts", (MLP, ("fc1_latent_proj", "routed_expert_down_proj")), mlp.latent_size, hidden)
+            yield Module("experts", (MLP, ("fc2_latent_proj", "routed_expert_up_proj")), hidden, mlp.latent_size)
         yield from _dense("shared_experts", (MLP, SHARED), mlp.shared_intermediate_size, hidden, mlp.gated)
-        yield Module("router", (MLP, ("gate", "router")), mlp.experts, hidden, plain=True)
+        yield Module("router", (MLP, ("gate", "router")), mlp.experts + mlp.zero_experts, hidden, plain=True)
+
+
+def _expert_levels(moe: MixtureOfExperts) -> tuple[tuple[str, ...], ...]:
+    """Below the layer's MLP, but for Gemma 4, whose ``mlp`` is the dense one beside the experts (Arctic's is not)."""
+    if moe.dense is not None and not moe.zero_experts:
+        return (("experts", "moe.experts", "block_sparse_moe.experts"), (ANY_EXPERT,))
+    return (MLP, ("experts",), (ANY_EXPERT,))
 
 
 def _dense(group: str, levels: tuple[tuple[str, ...], ...], width: int, hidden: int, gated: bool) -> Iterator[Module]:

@@ -78,7 +78,8 @@ def _kv(stated: Mapping[str, Any]) -> str | None:
         if found is None:
             raise refused("kv_cache_scheme", f"{bits} bits of {kind}")
         return found
-    algorithm = text(stated, "kv_cache_quant_algo") or text(stated, "kv_cache_dtype")
+    word = scheme if isinstance(scheme, str) else ""
+    algorithm = text(stated, "kv_cache_quant_algo") or text(stated, "kv_cache_dtype") or word
     if algorithm.lower() in ("", "none", "auto", "no_quant"):
         return _quark_kv(stated)
     name = normalise(algorithm)

@@ -40,8 +40,10 @@ def spans_of_mixer(mixer: Mixer | None) -> Iterator[str]:
             yield f"{CHUNK}{mixer.chunk_tokens}"
         if mixer.indexer:
             yield f"{WINDOW}{mixer.indexer.top_k}"
-    elif isinstance(mixer, LatentAttention) and mixer.indexer:
-        yield f"{WINDOW}{mixer.indexer.top_k}"
+    elif isinstance(mixer, LatentAttention):
+        reach = mixer.indexer.top_k if mixer.indexer else mixer.window_tokens
+        if reach:
+            yield f"{WINDOW}{reach}"
     elif isinstance(mixer, CompressedAttention):
         yield f"{WINDOW}{mixer.window_tokens}"
         if mixer.indexer and mixer.ratio:

@@ -112,5 +112,7 @@ def _output_gate(fields: Mapping[str, Any]) -> bool:
         if value not in (True, False, "per-head", "per-element"):
             raise RooflensError(f"config field gating is {shown(value)}: not true, false, per-head or per-element")
         return bool(value == "per-element")
+    if fields.get("model_type") == "muse_glimmer_text":
+        return True
     linear = fields.get("linear_num_value_heads") is not None and "linear_allow_neg_eigval" not in fields
     return flag(fields, "attn_output_gate", linear or ("mup_enabled" in fields and "route_scale" in fields))

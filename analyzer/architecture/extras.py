@@ -65,7 +65,8 @@ def residual_elements(fields: Fields) -> int:
     connected = stated(fields, "hc_mult") or 0
     buckets = stated(fields, "relative_attention_num_buckets") or 0
     biases = 2 * buckets * (size(fields, "heads") or 0)
-    return norm_elements(fields, hidden) + inputs + altup + connected * connected * hidden + biases
+    attended = 2 * hidden if fields.get("attn_res_block_size") is not None else 0
+    return norm_elements(fields, hidden) + inputs + altup + connected * connected * hidden + biases + attended
 
 
 def mtp(fields: Fields, decoder: Stack, shape: Sequence[Place]) -> tuple[tuple[Layer, ...], int]:
@@ -131,6 +132,19 @@ def encoder(fields: Fields) -> Stack:
     return stack(fields, [Place(("full",), "dense", own)] * layers)
 
 
+def encoder_table(fields: Fields) -> int:
+    """The embedding of a T5Gemma's encoder, which is not its decoder's."""
+    nested = fields.get("encoder")
+    if fields.get("model_type") != "t5gemma" or not isinstance(nested, dict):
+        return 0
+    return required(nested, "vocab_size") * required(nested, "hidden_size")
+
+
 def has_encoder(fields: Fields) -> bool:
     """Whether the decoder attends to an encoder's output."""
     return flag(fields, "is_encoder_decoder") or isinstance(fields.get("encoder"), dict)
+
+
+def crosses(fields: Fields) -> bool:
+    """Whether the decoder's layers have matrices of their own for that: T5Gemma 2 uses those of self-attention."""
+    return has_encoder(fields) and fields.get("model_type") != "t5gemma2"

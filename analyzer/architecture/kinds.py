@@ -26,7 +26,11 @@ def resolved(fields: Fields, kind: str) -> tuple[str, ...]:
     if kind == "window" and fields.get("o_lora_rank") is not None:
         return ("compressed",)
     if kind == "window" and not window_acts(fields):
-        return ("full",)
+        return resolved(fields, "full")
+    if kind == "window" and fields.get("kv_lora_rank") is not None:
+        return ("window_latent",)
+    if kind == "full" and fields.get("indexer_budget") is not None:
+        return ("sparse",)
     return (kind,)
 
 

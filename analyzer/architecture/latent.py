@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rooflens.analyzer.architecture.attention import HEADS
-from rooflens.analyzer.architecture.numbers import at, needed, part, stated
+from rooflens.analyzer.architecture.attention import HEADS, WINDOW
+from rooflens.analyzer.architecture.numbers import at, flag, needed, part, stated
 from rooflens.analyzer.config_fields import shown
 from rooflens.arch_records import CompressedAttention, Indexer, LatentAttention
 from rooflens.records import RooflensError
@@ -20,10 +20,10 @@ LAYER_RATIOS = {
 
 
 def latent(fields: Mapping[str, Any], index: int) -> LatentAttention:
-    """The MLA of layer ``index`` (from 0): DeepSeek V2, V3 and V3.2, Kimi K2, GLM-5, MiniCPM3, LongCat.
+    """The MLA of layer ``index`` (from 0): DeepSeek V2, V3 and V3.2, Kimi K2 and K3, GLM-5, MiniCPM3, LongCat.
 
-    ``q_lora_rank`` 0 or null projects the queries at once. An indexer is there where index_topk is. Raises
-    RooflensError, one line naming the field.
+    ``q_lora_rank`` 0 or null projects the queries at once. An indexer is there where index_topk is. A gate is said by
+    mla_use_output_gate (Kimi K3) or gated_mla (HY V4). Raises RooflensError, one line naming the field.
     """
     rank = stated(fields, "q_lora_rank", least=0)
     return LatentAttention(
@@ -34,7 +34,31 @@ def latent(fields: Mapping[str, Any], index: int) -> LatentAttention:
         rope_dim=stated(fields, "qk_rope_head_dim", least=0) or 0,
         value_dim=needed(fields, "v_head_dim", "qk_nope_head_dim"),  # MiniCPM3 states one for both
         indexer=_indexer(fields, index),
+        output_gate=flag(fields, "mla_use_output_gate") or gated_output(fields) == "elementwise",
     )
+
+
+def window_latent(fields: Mapping[str, Any]) -> LatentAttention:
+    """The MLA of a layer with a window, which has sizes of its own under ``swa_`` and no indexer (dots3)."""
+    return LatentAttention(
+        heads=needed(fields, "swa_num_attention_heads", *HEADS),
+        q_rank=stated(fields, "swa_q_lora_rank", "q_lora_rank", least=0) or None,
+        kv_rank=needed(fields, "swa_kv_lora_rank", "kv_lora_rank"),
+        nope_dim=needed(fields, "swa_qk_nope_head_dim", "qk_nope_head_dim"),
+        rope_dim=stated(fields, "swa_qk_rope_head_dim", "qk_rope_head_dim", least=0) or 0,
+        value_dim=needed(fields, "swa_v_head_dim", "v_head_dim"),
+        window_tokens=needed(fields, *WINDOW),
+    )
+
+
+def gated_output(fields: Mapping[str, Any]) -> str | None:
+    """What HY V4's gate on the output says, None without one; its files may leave the defaults of its class out."""
+    if not flag(fields, "gated_mla", default=fields.get("model_type") == "hy_v4"):
+        return None
+    word = fields.get("gating_type", "elementwise")
+    if word not in ("elementwise", "headwise"):
+        raise RooflensError(f"config field gating_type is {shown(word)}: not elementwise or headwise")
+    return str(word)
 
 
 def compressed(fields: Mapping[str, Any], index: int) -> CompressedAttention:
@@ -94,7 +118,8 @@ def _indexer(fields: Mapping[str, Any], index: int) -> Indexer | None:
     if fields.get("index_topk") is None:
         return None
     own = _own_indexer(fields)
-    return Indexer(own.heads, own.head_dim, own.top_k, shared=_shares_choice(fields, index))
+    pool = stated(fields, "index_kpool") or 1
+    return Indexer(own.heads, own.head_dim, own.top_k, _shares_choice(fields, index), pool)
 
 
 def _shares_choice(fields: Mapping[str, Any], index: int) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rooflens.analyzer.architecture.attention import softmax
-from rooflens.analyzer.architecture.latent import compressed, latent
+from rooflens.analyzer.architecture.latent import compressed, latent, window_latent
 from rooflens.analyzer.architecture.mlp import mlp
 from rooflens.analyzer.architecture.norms import other_elements
 from rooflens.analyzer.architecture.numbers import flag, needed, part, stated
@@ -95,6 +95,8 @@ def _mixer(fields: Fields, kind: str, index: int, missing: list[str]) -> Mixer |
         return replace(softmax(fields, "full"), indexer=chosen_blocks(fields))
     if kind == "latent":
         return latent(fields, index)
+    if kind == "window_latent":
+        return window_latent(fields)
     if kind == "compressed":
         return compressed(fields, index)
     if kind == "kda":
@@ -110,7 +112,17 @@ def _mixer(fields: Fields, kind: str, index: int, missing: list[str]) -> Mixer |
 
 
 def chosen_blocks(fields: Fields) -> Indexer:
-    """MiniMax M3's indexer: it scores each token and keeps blocks of them, the last one among them."""
+    """MiniMax M3's indexer: it scores each token and keeps blocks of them, the last one among them.
+
+    Qwen4's scores the mean of some tokens (indexer_compress_ratio) and keeps indexer_budget of them.
+    """
+    if fields.get("indexer_budget") is not None:
+        return Indexer(
+            heads=needed(fields, "indexer_n_heads"),
+            head_dim=needed(fields, "indexer_head_dim"),
+            top_k=needed(fields, "indexer_budget"),
+            pool=needed(fields, "indexer_compress_ratio"),
+        )
     nested = part(fields, "sparse_attention_config")
     block = stated(fields, "index_block_size") or needed(nested, "sparse_block_size")
     blocks = stated(fields, "index_topk_blocks") or needed(nested, "sparse_topk_blocks")

@@ -97,11 +97,12 @@ def experts(fields: Fields) -> MixtureOfExperts:
         gated=gated(fields),
         shared_intermediate_size=_shared_width(fields, width),
         shared_gate=(stated(fields, "shared_expert_intermediate_size", least=0) or 0) > 0,
-        latent_size=stated(fields, "moe_latent_size"),
+        latent_size=stated(fields, "moe_latent_size", "routed_expert_hidden_size"),
         groups=groups,
         top_groups=top_groups,
         dense=_dense_beside(fields),
         expert_bias_elements=_expert_biases(fields, width),
+        zero_experts=stated(fields, "zero_expert_num", least=0) or 0,
     )
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from rooflens.analyzer.architecture.blocks import all_places
 from rooflens.analyzer.architecture.defaults import with_defaults
 from rooflens.analyzer.architecture.extras import (
+    crosses,
     encoder,
+    encoder_table,
     gathered,
     has_encoder,
     mtp,
@@ -16,7 +18,7 @@ from rooflens.analyzer.architecture.extras import (
     tied_head,
 )
 from rooflens.analyzer.architecture.gating import assumed_gated
-from rooflens.analyzer.architecture.layers import stack
+from rooflens.analyzer.architecture.layers import Stack, stack
 from rooflens.analyzer.architecture.numbers import stated
 from rooflens.analyzer.architecture.tied import TIED_BY_DEFAULT, UNTIED_BY_DEFAULT
 from rooflens.analyzer.architecture.towers import TOWERS, UNCOUNTED, vision_elements
@@ -48,14 +50,16 @@ def model(config: Mapping[str, Any], name: str) -> ModelArch:
     Raises RooflensError, one line naming the field, for anything missing, absurd or contradictory.
     """
     fields, defaulted = language_fields(config)
+    _refuse_loops(fields)
     hidden = required(fields, "hidden_size")
     shape = all_places(fields)
-    decoder = stack(fields, shape, cross=has_encoder(config))
+    decoder = stack(fields, shape, cross=crosses(config))
     before = encoder(config)
     ahead, joined = mtp(fields, decoder, shape)
     tied, tie_assumed = tied_head(fields)
     vision, uncounted = vision_elements(config, hidden)
     table, row = gathered(fields)
+    table += encoder_table(config)
     return ModelArch(
         name=name,
         hidden_size=hidden,
@@ -68,7 +72,7 @@ def model(config: Mapping[str, Any], name: str) -> ModelArch:
         source="config.json",
         activation_assumed=fields.get("torch_dtype") is None and fields.get("dtype") is None,
         assumptions=(*_assumptions(fields, tie_assumed), *defaulted),
-        unknown=(*decoder.unknown, *before.unknown, *uncounted, *_unread(config, fields)),
+        unknown=(*decoder.unknown, *before.unknown, *uncounted, *_unread(config, fields), *_unused(fields, decoder)),
         encoder=before.layers,
         mtp=ahead,
         mtp_elements=joined,
@@ -143,11 +147,33 @@ def _unread(config: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[st
     width, hidden = stated_width(fields), required(fields, "hidden_size")
     if width is not None and width != hidden:
         yield f"the embedding is {width} wide and the layers {hidden}: it is counted as wide as the layers"
+    if has_encoder(config) and not crosses(config):
+        yield "the decoder's attention reads the encoder's output too, which is not counted"
+    for name in ("attention_gate_type", "swa_attention_gate_type"):
+        if fields.get(name) is not None:
+            yield f"config field {name!r} says a gate on the output of attention, which is not counted"
     if fields.get("model_type") == "jetmoe":
         yield "attention is chosen among experts too: it is counted once for each layer"
     for name, value in config.items():
         if isinstance(name, str) and isinstance(value, dict) and _is_other_part(name, value):
             yield f"config field {name[:60]} describes a part that is not counted"
+
+
+def _unused(fields: Mapping[str, Any], decoder: Stack) -> Iterator[str]:
+    """An indexer that the fields describe and that no layer has: attention would be counted over everything."""
+    chosen = any(getattr(layer.mixer, "indexer", None) is not None for layer in decoder.layers)
+    for name in ("index_topk", "indexer_budget", "index_topk_blocks"):
+        if fields.get(name) is not None and not chosen:
+            yield f"config field {name} says that attention reads chosen tokens, and it is counted over all of them"
+
+
+def _refuse_loops(fields: Mapping[str, Any]) -> None:
+    """HRM runs two stacks of layers several times a pass: weights are read once, and its depth counts the runs."""
+    for name in ("num_layers_per_stack", "H_cycles"):
+        if fields.get(name) is not None:
+            raise RooflensError(
+                f"config field {name} says that layers run several times a pass, which is not modelled yet"
+            )
 
 
 def stated_width(fields: Mapping[str, Any]) -> int | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rooflens.analyzer.architecture.numbers import stated
+from rooflens.analyzer.architecture.latent import gated_output
+from rooflens.analyzer.architecture.numbers import flag, stated
 from rooflens.arch_records import (
     MLP,
     Attention,
@@ -14,15 +15,19 @@ from rooflens.arch_records import (
     DenseMLP,
     LatentAttention,
     Mixer,
+    MixtureOfExperts,
 )
 
 Fields = Mapping[str, Any]
 # A norm before and one behind each of the two blocks, which no field says.
-SANDWICHED = ("gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "glm4", "vaultgemma", "gemma3")
+SANDWICHED = (
+    "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "glm4", "vaultgemma", "gemma3", "t5_gemma_module",
+    "muse_glimmer_text",
+)  # fmt: skip
 # Every projection has a bias, which no field says.
 BIASED = (
     "gpt2", "opt", "gpt_neox", "phi", "bloom", "codegen", "gpt_bigcode", "bart", "mbart", "whisper", "biogpt", "xglm",
-    "pegasus", "blenderbot", "m2m_100", "marian", "plbart", "openai-gpt", "persimmon",
+    "pegasus", "blenderbot", "m2m_100", "marian", "plbart", "openai-gpt", "persimmon", "ctrl",
 )  # fmt: skip
 QKV_BIASED = (
     "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_vl_text", "qwen", "glm", "chatglm",
@@ -59,11 +64,21 @@ def _of_mixer(fields: Fields, hidden: int, mixer: Mixer | None) -> int:
             + _gates(fields, hidden, mixer)
         )
     if isinstance(mixer, LatentAttention):
-        chosen = 2 * mixer.indexer.head_dim if mixer.indexer and not mixer.indexer.shared else 0
-        return mixer.kv_rank + (mixer.q_rank or 0) + chosen
+        return mixer.kv_rank + (mixer.q_rank or 0) + _of_latent(fields, hidden, mixer)
     if isinstance(mixer, CompressedAttention):
         return _of_compressed(mixer)
     return 0
+
+
+def _of_latent(fields: Fields, hidden: int, mixer: LatentAttention) -> int:
+    """The indexer's norm, what weighs tokens into one of its keys (GLM-5 Next), sinks and a gate a head (HY V4)."""
+    indexer = mixer.indexer if mixer.indexer and not mixer.indexer.shared else None
+    chosen = 2 * indexer.head_dim if indexer else 0
+    if indexer and indexer.pool > 1:
+        chosen += indexer.head_dim * (hidden + indexer.pool)
+    by_default = fields.get("model_type") == "hy_v4"
+    sunk = mixer.heads if flag(fields, "learnable_sink", by_default) else 0
+    return chosen + sunk + (hidden * mixer.heads if gated_output(fields) == "headwise" else 0)
 
 
 def _attention_biases(fields: Fields, hidden: int, mixer: Attention) -> int:
@@ -107,7 +122,9 @@ def _of_compressed(mixer: CompressedAttention) -> int:
 
 
 def _of_mlp(fields: Fields, hidden: int, mlp: MLP | None) -> int:
-    """Biases of a dense MLP."""
+    """Biases of a dense MLP; the norm behind experts that work in a narrower space (Kimi K3)."""
+    if isinstance(mlp, MixtureOfExperts) and flag_of(fields, "latent_moe_use_norm"):
+        return mlp.latent_size or 0
     biased = fields.get("model_type") in (*BIASED, "gptj") or flag_of(fields, "mlp_bias", "use_bias", "use_mlp_bias")
     if not isinstance(mlp, DenseMLP) or not biased:
         return 0
@@ -117,14 +134,18 @@ def _of_mlp(fields: Fields, hidden: int, mlp: MLP | None) -> int:
 def _of_layer(fields: Fields, hidden: int) -> int:
     """Hyper-connections (DeepSeek V4), per-layer inputs (Gemma 3n and 4), AltUp and LAuReL (Gemma 3n).
 
+    Attention residuals (Kimi K3) have a norm and a query before each of the two blocks.
     An mHC block maps ``n`` streams of the hidden size to 2 n + n x n weights, before attention and before the MLP.
     """
     streams = stated(fields, "hc_mult") or 0
-    connections = 2 * (2 * streams + streams * streams) * (streams * hidden + 1) if streams else 0
+    independent = flag(fields, "enable_ihc", fields.get("model_type") == "hy_v4")
+    mixed = 0 if independent else streams * streams
+    connections = 2 * (2 * streams + mixed) * (streams * hidden + 1) if streams else 0
     width = stated(fields, "hidden_size_per_layer_input", least=0) or 0
     inputs = 2 * hidden * width + hidden if width else 0
     rank = stated(fields, "laurel_rank", least=0) or 0
     laurel = 2 * hidden * rank + hidden if rank else 0
     n = stated(fields, "altup_num_inputs", least=0) or 0
     altup = (n + 2) * hidden + n * n + n * n * n if n else 0
-    return connections + inputs + laurel + altup
+    attended = 4 * hidden if fields.get("attn_res_block_size") is not None else 0
+    return connections + inputs + laurel + altup + attended

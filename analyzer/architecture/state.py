@@ -78,18 +78,23 @@ def _gated_delta(fields: Mapping[str, Any]) -> StateMixer:
 
 
 def _kimi_delta(fields: Mapping[str, Any]) -> StateMixer:
-    """Kimi delta attention: a decay for each channel and an output gate, each through a rank of head_dim."""
+    """Kimi delta attention: a decay for each channel and an output gate, each through a rank of head_dim.
+
+    Kimi K3 makes the gate at once (use_full_rank_gate; vLLM 0.32, models/kimi_k3/nvidia/kda.py).
+    """
     nested = part(fields, "linear_attn_config")
     heads = stated(nested, "num_heads") or needed(fields, "linear_num_heads")
     head_dim = stated(nested, "head_dim") or needed(fields, "linear_head_dim")
     kernel = stated(nested, "short_conv_kernel_size") or needed(fields, "linear_conv_kernel_dim")
     width = heads * head_dim
     elements = heads * head_dim * head_dim
-    widened = 2 * head_dim * width  # the second halves of decay and gate
+    at_once = flag(nested, "use_full_rank_gate")
+    widened = (1 if at_once else 2) * head_dim * width  # the second halves of decay and gate
+    inward = 4 * width + head_dim if at_once else 3 * width + 2 * head_dim
     return StateMixer(
         kind="Kimi delta attention",
         heads=heads,
-        in_columns=3 * width + 2 * head_dim + heads,  # q, k, v, first halves of decay and gate, strength b
+        in_columns=inward + heads,  # q, k, v, gate and decay or their first halves, strength b
         out_rows=width,
         other_elements=widened + 3 * width * kernel + width + heads + head_dim,  # convolutions, dt bias, A, norm
         state_elements=elements,

@@ -17,6 +17,8 @@ DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "layers", "num_la
 INNER = ("intermediate_size", "vt_intermediate_size", "mlp_dim")
 CHANNELS = ("in_channels", "num_channels", "in_chans")
 GATED = ("silu", "swish", "swiglu")
+# Towers that are no plain vision transformers, or whose projections the fields do not give.
+OWN_SHAPE = ("cosmos3_edge_vision", "exaone4_5_vision", "mllama_vision_model", "radio", "got_ocr2_vision")
 NORMS_OF_GEMMA_4 = 4  # of the width in each layer, before and behind attention and MLP
 
 
@@ -28,7 +30,9 @@ def vision_elements(config: Fields, text_hidden: int) -> tuple[int | None, tuple
     for name in UNCOUNTED:
         if config.get(name):
             return None, (f"config field {name} says a tower whose size is not known: it is not counted",)
-    total = _listener(config)
+    if config.get("model_type") == "video_llava":
+        return None, ("there are two towers, for images and for videos, of which the fields give one: not counted",)
+    total = _listener(config) + _pixels(config, text_hidden)
     for name in TOWERS:
         tower = config.get(name)
         if tower is None or tower == {}:
@@ -50,16 +54,37 @@ def _listener(config: Fields) -> int:
     return 3 * bins * width + 3 * width * width + 2 * width + (stated(config, "max_source_positions") or 0) * width
 
 
+def _pixels(config: Fields, text_hidden: int) -> int:
+    """Fuyu has no tower: one matrix takes the pixels of a patch to the width of the language model."""
+    return _patches(config, text_hidden) if config.get("model_type") == "fuyu" else 0
+
+
 def _tower(tower: Fields, text_hidden: int) -> int | None:
     """A tower with its projection into the language model; None where the fields do not give its shape."""
     if any(isinstance(tower.get(name), list) for name in (*WIDTH, *DEPTH)):
         return None  # convolutional stages of different widths
+    if tower.get("model_type") in OWN_SHAPE or tower.get("use_rel_pos") is True:
+        return None
     if stated(tower, *WIDTH) is None or stated(tower, *DEPTH) is None or tower.get("patch_size") is None:
         return None
     width = needed(tower, *WIDTH)
     inner = stated(tower, *INNER) or _by_ratio(tower, width)
+    if tower.get("model_type") == "glm4v_vision":
+        return _glm_4v(tower, width)
     layers = needed(tower, *DEPTH) * _layer(tower, width, inner)
     return layers + _patches(tower, width) + _positions(tower, width) + _projection(tower, width, text_hidden)
+
+
+def _glm_4v(tower: Fields, width: int) -> int:
+    """GLM-4.1V and 4.5V: what is stated as the inner width is that of the projection behind merged patches.
+
+    The MLP of a layer is as wide as the output (transformers 5.19, modeling_glm4v.py).
+    """
+    out, inner, merge = needed(tower, "out_hidden_size"), needed(tower, *INNER), needed(tower, "spatial_merge_size")
+    layers = needed(tower, *DEPTH) * (4 * width * width + 3 * width * out + 2 * width)
+    merged = merge * merge * width * out + out
+    projection = out * out + 2 * out + 3 * out * inner
+    return layers + _patches(tower, width) + _positions(tower, width) + merged + projection + 2 * width
 
 
 def _by_ratio(tower: Fields, width: int) -> int:

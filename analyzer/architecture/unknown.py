@@ -24,17 +24,18 @@ HARMLESS = re.compile(
     r"pooler|decoder_start|unk_|sep_|cls_|mask_|_std$|_factor$|time_step_(min|max|floor|limit)|residual_in|upcast|"
     r"reorder|sandwich|hash_layers|max_length|min_length|max_position|original_max|_value_scale|_method$|cache_"
     r"|truncate|position_bucket|max_distance|_prenorm|causal|bidirectional|_dense_output|image_|video_|audio_"
-    r"|vision_|swiglu|_kernels?$|use_kernel|fp32|_scalar$|keep_window|gated_norm|max_attn_value|logn_attn|use_mlp$|num_media_embeds|mixed_mlp|moe_capacity|aux_free|"
+    r"|vision_|swiglu|_kernels?$|use_kernel|fp32|_scalar$|keep_window|max_attn_value|logn_attn|use_mlp$|num_media_embeds|mixed_mlp|moe_capacity|aux_free|"
     r"filter_width|classifier_proj|grouped_topk|conv_dim|token_type|for_mtp|correct|sinkhorn|exit_|lm_head|unembed|_pdrop).*",
     re.IGNORECASE,
 )
+NEVER_HARMLESS = ("gated_norm_rank",)  # a low-rank gate on each norm (A.X K2)
 ELSEWHERE = re.compile(
     r"_.*|architectures|auto_map|id2label|label2id|num_labels|problem_type|chunk_size_feed_forward|pretraining_tp|ep_size|"
     r"num_beams|num_beam_groups|num_return_sequences|.*no_repeat_ngram_size|top_k|top_p|typical_p|pruned_heads|prefix|"
     r"task_specific_params|tokenizer_class|torchscript|.*_logits_to_keep|num_logits_to_keep|n_ctx|dim_model_base|is_decoder|chunk_size|"
     r"mamba_chunk_size|scale_attn_.*|summary_.*|gradient_checkpointing|model_max_length|seq_len|seq_length|base_model.*|"
     r"attention_probs.*|attn_config|ffn_config|base_model_tp_plan|dense_attention_every_n_layers|num_attention_chunks|"
-    r"max_window_layers|use_sliding_window.*|index_.*|indexer_.*|training.*|vision_feature_layer|sub_configs|"
+    r"max_window_layers|use_sliding_window.*|index_local_blocks|index_share_for_mtp_iteration|training.*|vision_feature_layer|sub_configs|"
     r"tie_.*|use_cache|generation_.*|cross_attention_hidden_size|add_cross_attention|is_encoder_decoder|"
     r"parallel_attn|new_decoder_architecture|use_parallel_residual|multi_query.*|alibi|no_bias|model_type"
 )
@@ -78,7 +79,12 @@ READ = frozenset((
     "relative_attention_num_buckets", "num_attention_heads_per_layer", "intermediate_multiple_size", "qk_layernorm",
     "use_head_wise_attn_gate", "attention_window", "sparse_attention_config", "encoder", "decoder",
     "word_embed_proj_dim", "embedding_size", "input_embedding_size", "n_positions", "max_target_positions",
-    "max_source_positions", "num_mel_bins", "num_hash_layers", "full_attn_layers", "num_ln_in_parallel_attn",
+    "max_source_positions", "num_mel_bins", "num_hash_layers", "full_attn_layers", 
+    "routed_expert_hidden_size", "attn_res_block_size", "index_topk", "index_n_heads", "index_head_dim", "index_kpool",
+    "index_block_size", "index_topk_blocks", "index_topk_freq", "index_skip_topk_offset", "index_topk_pattern",
+    "index_kpool_always_select_tail", "indexer_types", "indexer_budget", "indexer_n_heads", "indexer_kv_heads",
+    "indexer_head_dim", "indexer_compress_ratio", "swa_q_lora_rank", "swa_kv_lora_rank", "swa_qk_nope_head_dim",
+    "swa_qk_rope_head_dim", "zero_expert_num", "num_ln_in_parallel_attn",
 ))  # fmt: skip
 SIZE_NAMES = frozenset(name for names, _ in SIZES.values() for name in names)
 
@@ -95,6 +101,8 @@ def unknown_fields(fields: Mapping[str, Any]) -> tuple[str, ...]:
 def _looks_like_shape(name: str) -> bool:
     if name in READ or name in SIZE_NAMES:
         return False
+    if name in NEVER_HARMLESS:
+        return True
     return bool(SHAPE.search(name)) and not HARMLESS.fullmatch(name) and not ELSEWHERE.fullmatch(name)
 
 

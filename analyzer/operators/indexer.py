@@ -30,7 +30,7 @@ def indexer_rows(shard: Shard, count: int, indexer: Indexer, query_width: int, r
     yield from _matrix(shard, "index_weights", count, shard.hidden, indexer.heads, shard.hidden * indexer.heads)
     if ratio == 1:
         yield from _keys(shard, count, indexer)
-    yield _scores(shard, count, indexer, indexer.heads, ratio)
+    yield _scores(shard, count, indexer, indexer.heads, ratio * indexer.pool)
 
 
 def block_indexer_rows(shard: Shard, count: int, indexer: Indexer) -> Iterator[Work]:
@@ -41,7 +41,7 @@ def block_indexer_rows(shard: Shard, count: int, indexer: Indexer) -> Iterator[W
     queries = shard.hidden * indexer.heads * indexer.head_dim
     yield from _matrix(shard, "index_queries", count, shard.hidden, heads * indexer.head_dim, queries)
     yield from _keys(shard, count, indexer)
-    yield _scores(shard, count, indexer, heads, 1)
+    yield _scores(shard, count, indexer, heads, indexer.pool)
 
 
 def _keys(shard: Shard, count: int, indexer: Indexer) -> tuple[Work, ...]:

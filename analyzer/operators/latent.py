@@ -31,8 +31,17 @@ def latent_rows(shard: Shard, count: int, mixer: LatentAttention) -> Iterator[Wo
     if mixer.indexer:
         yield from indexer_rows(shard, count, mixer.indexer, mixer.q_rank or shard.hidden)
     yield _attention(shard, count, mixer)
+    if mixer.output_gate:
+        whole = shard.hidden * mixer.heads * mixer.value_dim
+        yield from shard.matrix("output_gate", "attention", count, shard.hidden, heads * mixer.value_dim, whole)
     whole = mixer.heads * mixer.value_dim * shard.hidden
     yield from shard.matrix("output_projection", "attention", count, heads * mixer.value_dim, shard.hidden, whole)
+
+
+def span_of(mixer: LatentAttention) -> str:
+    """The span that a query looks back over, "" for all of the context; that of what an indexer can choose at most."""
+    reach = mixer.indexer.top_k if mixer.indexer else mixer.window_tokens
+    return f"{WINDOW}{reach}" if reach else ""
 
 
 def _queries(shard: Shard, count: int, mixer: LatentAttention) -> Iterator[Work]:
@@ -49,7 +58,7 @@ def _queries(shard: Shard, count: int, mixer: LatentAttention) -> Iterator[Work]
 def _attention(shard: Shard, count: int, mixer: LatentAttention) -> Work:
     """2 flops for each head, pair and element: a latent as key and as value, or a key and a value of the head's own."""
     heads, latent = mixer.heads // shard.devices, mixer.kv_rank + mixer.rope_dim
-    span = f"{WINDOW}{mixer.indexer.top_k}" if mixer.indexer else ""
+    span = span_of(mixer)
     token_bytes = count * latent_bytes(shard.precision.kv, mixer.kv_rank, mixer.rope_dim) / shard.deployment.context
     absorbed, own = latent + mixer.kv_rank, mixer.nope_dim + mixer.rope_dim + mixer.value_dim
     return Work(
@@ -63,6 +72,6 @@ def _attention(shard: Shard, count: int, mixer: LatentAttention) -> Work:
         },
         kv_read_bytes={spanned("context_tokens", span): token_bytes},
         kv_write_bytes={"query_tokens": token_bytes},
-        stored_bytes={"context_tokens": token_bytes},
+        stored_bytes={"context_tokens" if mixer.indexer else spanned("context_tokens", span): token_bytes},
         activation_bytes=shard.passed(count, heads * own),
     )

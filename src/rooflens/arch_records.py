@@ -36,14 +36,16 @@ class Attention:
 class Indexer:
     """What chooses the cached entries that a sparse attention reads: ``top_k`` of them for each query.
 
-    It keeps one key of ``head_dim`` for each entry and multiplies it with ``heads`` query heads. ``shared``: the
-    layer uses the choice of another one (GLM-5.2): no weights, keys or products of its own.
+    It keeps one key of ``head_dim`` for each ``pool`` entries (GLM-5 Next, Qwen4: more than one) and multiplies it with
+    ``heads`` query heads. ``shared``: the layer uses the choice of another one (GLM-5.2): no weights, keys or products
+    of its own.
     """
 
     heads: int
     head_dim: int
     top_k: int
     shared: bool = False
+    pool: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class LatentAttention:
     """Multi-head latent attention (DeepSeek V2): one latent of ``kv_rank`` + ``rope_dim`` elements cached a token.
 
     ``q_rank`` is None where the queries are projected at once. With an ``indexer`` a query reads top_k latents.
+    ``window_tokens`` is Attention's (dots3), and so is ``output_gate``, as wide as the output of the heads (Kimi K3).
     """
 
     heads: int
@@ -60,6 +63,8 @@ class LatentAttention:
     rope_dim: int
     value_dim: int
     indexer: Indexer | None = None
+    output_gate: bool = False
+    window_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,8 @@ class MixtureOfExperts:
     ``shared_gate``: one more column decides how much of the shared expert counts (Qwen). ``latent_size``: the routed
     experts work in a narrower space, with a projection into and out of it (Nemotron 3). ``groups`` / ``top_groups``:
     a token's experts come from that many of the groups (DeepSeek). ``dense``: a dense MLP runs beside it (Gemma 4).
-    ``expert_bias_elements``: biases of one routed expert, read with it (gpt-oss).
+    ``expert_bias_elements``: biases of one routed expert, read with it (gpt-oss). ``zero_experts`` more may be chosen
+    that do nothing, so that a token may use none of the ``experts`` (LongCat).
     """
 
     experts: int
@@ -142,6 +148,7 @@ class MixtureOfExperts:
     top_groups: int | None = None
     dense: DenseMLP | None = None
     expert_bias_elements: int = 0
+    zero_experts: int = 0
 
 
 Mixer = Attention | LatentAttention | CompressedAttention | StateMixer

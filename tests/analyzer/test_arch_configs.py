@@ -17,11 +17,11 @@ DATA = Path(__file__).parents[1] / "data"
 FILES = [f for f in sorted((DATA / "configs").glob("*_config.json")) if "hf_quant" not in f.name]
 PUBLISHED = json.loads((DATA / "published_models.json").read_text())["models"]
 RECORDED = [json.loads(line) for line in (DATA / "transformers_models" / "models.jsonl").read_text().splitlines()]
-# What the counts are known to miss, of classes that no engine serves or whose towers have a shape of their own.
+# What transformers makes and no model of the kind has.
 KNOWN_MISSES = {
-    "t5gemma", "t5gemma2", "cosmos3_edge", "exaone4_5", "fuyu", "glm46v", "glm4v", "glmga", "got_ocr2", "mllama",
-    "muse_glimmer", "nemotron_h_omni", "pp_chart2table", "video_llava", "axk2", "ctrl", "helium", "hy_v4",
-}  # fmt: skip
+    "longcat_flash",  # transformers makes two of three matrices for its zero experts, which need none
+    "helium",  # in other sizes its output projection does not fit its heads: no such model can run
+}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.name.removesuffix("_config.json"))
@@ -30,7 +30,7 @@ def test_every_published_config_parses_with_nothing_unknown(file: Path) -> None:
     assert arch.unknown == ()
     assert arch.vision_elements is not None
     assert len(arch.order) == sum(layer.count for layer in arch.layers)
-    assert parameters(arch).total > 1e9
+    assert parameters(arch).total > 0.5e9
 
 
 @pytest.mark.parametrize("row", known_models(), ids=lambda row: row["id"])

@@ -39,6 +39,7 @@ V4 = {
     "attention": [(0.9648, "fp8", BLOCK_E8M0), (0.0352, "bf16", 2)],  # the compressor stays above 8 bit
     "experts": [(1, "mxfp4", MXFP4)], "shared_experts": [(1, "fp8", BLOCK_E8M0)], "head": [(1, "bf16", 2)],
 }  # fmt: skip
+EXPERTS_ALONE = {"attention": [(1, "bf16", 2)], "experts": [(1, "nvfp4", NVFP4)], "shared_experts": [(1, "bf16", 2)]}
 # What each published file leaves each group at: (share of elements, format, bytes an element).
 GOLDEN: dict[str, dict[str, list[tuple[float, str, float]]]] = {
     "MiniMaxAI--MiniMax-M2.5": FP8,
@@ -84,9 +85,78 @@ GOLDEN: dict[str, dict[str, list[tuple[float, str, float]]]] = {
     "zai-org--GLM-5-FP8": GLM,
     "zai-org--GLM-5.1-FP8": GLM,
     "zai-org--GLM-5.2-FP8": GLM,
+    "zai-org--GLM-5.3-FP8": GLM,
+    "Qwen--Qwen3-235B-A22B-FP8": FP8,
+    "Qwen--Qwen3-30B-A3B-FP8": FP8,
+    "Qwen--Qwen3-32B-FP8": {"attention": [(1, "fp8", BLOCK)], "mlp": [(1, "fp8", BLOCK)], "head": [(1, "bf16", 2)]},
+    "Qwen--Qwen3-32B-FP8-Static-PerTensor": {"attention": [(1, "fp8", 1)], "mlp": [(1, "fp8", 1)]},
+    # Of the indexer 64 weighing columns of 7168 stay: 64 x 7168 of 8192 x 1536 + 192 x 7168 = 0.0329.
+    "deepseek-ai--DeepSeek-V3.2": {
+        "attention": [(1, "fp8", BLOCK_E8M0)], "indexer": [(0.9671, "fp8", BLOCK_E8M0), (0.0329, "bf16", 2)],
+        "experts": [(1, "fp8", BLOCK_E8M0)], "head": [(1, "bf16", 2)],
+    },
+    "moonshotai--Kimi-K2-Instruct": V3,
+    "moonshotai--Kimi-K2.5": {
+        "attention": [(1, "bf16", 2)], "mlp": [(1, "bf16", 2)], "experts": [(1, "int4-g32", 0.5 + 2 / 32)],
+        "shared_experts": [(1, "bf16", 2)],
+    },
+    # The projections into and out of the narrower space of the experts are in no list of exceptions.
+    "moonshotai--Kimi-K3": {
+        "attention": [(1, "bf16", 2)], "state": [(1, "bf16", 2)], "mlp": [(1, "bf16", 2)],
+        "experts": [(1, "mxfp4-weights", MXFP4)], "shared_experts": [(1, "bf16", 2)],
+    },
+    "nvidia--DeepSeek-V3.1-NVFP4": {
+        "attention": [(0.6277, "nvfp4", NVFP4), (0.3723, "bf16", 2)], "mlp": [(1, "nvfp4", NVFP4)],
+        "experts": [(1, "nvfp4", NVFP4)], "mtp": [(1, "bf16", 2)],
+    },
+    "nvidia--GLM-5-NVFP4": {
+        "attention": [(1, "bf16", 2)], "indexer": [(1, "bf16", 2)], "mlp": [(1, "nvfp4", NVFP4)],
+        "experts": [(1, "nvfp4", NVFP4)], "shared_experts": [(1, "nvfp4", NVFP4)], "mtp": [(1, "bf16", 2)],
+    },
+    "nvidia--GLM-5.1-NVFP4": EXPERTS_ALONE,
+    "nvidia--GLM-5.3-NVFP4": EXPERTS_ALONE,
+    # Its experts stand beside the mlp of a layer and not in it: "layers.0.mlp*" does not name them.
+    "nvidia--Gemma-4-26B-A4B-NVFP4": {
+        "attention": [(1, "bf16", 2)], "mlp": [(1, "bf16", 2)], "experts": [(1, "nvfp4", NVFP4)],
+    },
+    "nvidia--Kimi-K2.7-Code-NVFP4": EXPERTS_ALONE,
+    "nvidia--MiniMax-M2.7-NVFP4": {"attention": [(1, "bf16", 2)], "experts": [(1, "nvfp4", NVFP4)]},
+    "nvidia--MiniMax-M3-NVFP4": {
+        "attention": [(1, "mxfp8", 1 + 1 / 32)], "indexer": [(1, "mxfp8", 1 + 1 / 32)],
+        "mlp": [(1, "mxfp8", 1 + 1 / 32)], "experts": [(1, "nvfp4", NVFP4)],
+        "shared_experts": [(1, "mxfp8", 1 + 1 / 32)],
+    },
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4": {
+        "state": [(1, "nvfp4", NVFP4)], "attention": [(1, "nvfp4", NVFP4)], "experts": [(1, "nvfp4", NVFP4)],
+    },
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8": {"state": [(1, "fp8", 1)], "experts": [(1, "fp8", 1)]},
+    "nvidia--NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4": {
+        "state": [(1, "fp8", 1)], "attention": [(1, "bf16", 2)], "experts": [(1, "nvfp4-weights", NVFP4)],
+        "shared_experts": [(1, "nvfp4-weights", NVFP4)], "head": [(1, "nvfp4-weights", NVFP4)],
+    },
+    "nvidia--Qwen3-235B-A22B-NVFP4": {"attention": [(1, "nvfp4", NVFP4)], "experts": [(1, "nvfp4", NVFP4)]},
+    # "mtp.layers.0*" names the layer of prediction and not the model's first.
+    "nvidia--Qwen3.5-122B-A10B-NVFP4": EXPERTS_ALONE,
+    "nvidia--Qwen3.5-397B-A17B-NVFP4": EXPERTS_ALONE,
+    "nvidia--Qwen3.6-27B-NVFP4": {
+        "state": [(1, "fp8", 1)], "attention": [(1, "fp8", 1)], "mlp": [(1, "nvfp4-weights", NVFP4)],
+        "head": [(1, "nvfp4-weights", NVFP4)], "mtp": [(1, "bf16", 2)],
+    },
+    "nvidia--Qwen3.6-35B-A3B-NVFP4": {
+        "state": [(1, "fp8", 1)], "attention": [(1, "fp8", 1)], "experts": [(1, "nvfp4-weights", NVFP4)],
+        "shared_experts": [(1, "nvfp4-weights", NVFP4)], "mtp": [(1, "bf16", 2)],
+    },
+    "openai--gpt-oss-120b": {"attention": [(1, "bf16", 2)], "experts": [(1, "mxfp4", MXFP4)]},
+    "openai--gpt-oss-20b": {"attention": [(1, "bf16", 2)], "experts": [(1, "mxfp4", MXFP4)]},
+    # The file says fp8 and no expert_dtype: experts are in 8 bit too.
+    "sgl-project--DeepSeek-V4-Flash-FP8": {
+        "attention": [(0.9465, "fp8", BLOCK_E8M0), (0.0535, "bf16", 2)], "experts": [(1, "fp8", BLOCK_E8M0)],
+    },
 }  # fmt: skip
-FP8_CACHES = ("V3.2-NVFP4", "GLM-5.2-NVFP4", "Gemma-4", "Kimi-K2", "70B-Instruct-FP8", "MiniMax-M2.5-NVFP4",
-              "Nano-30B-A3B-NVFP4", "A12B-FP8", "A55B-NVFP4")  # fmt: skip
+# Qwen3.6-35B-A3B-NVFP4 says it in hf_quant_config.json alone, which engines do not read beside a config that says
+# how the weights are stored.
+FP16_CACHES = ("MiniMax-M3-NVFP4", "Qwen3.6-35B-A3B-NVFP4", "V4-Flash-NVFP4", "V4-Pro-NVFP4")
+FP8_CACHES = ("Static-PerTensor", "70B-Instruct-FP8", "A12B-FP8", "A55B-FP8")
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
@@ -104,7 +174,8 @@ def test_published_configs_group_by_group(name: str) -> None:
 def test_nothing_of_a_published_config_is_unknown(name: str) -> None:
     precision = of_file(name)
     assert (precision.weights != "bf16") == (name in GOLDEN)
-    assert precision.kv == ("fp8" if any(part in name for part in FP8_CACHES) else "bf16")
+    narrow = name.endswith(FP8_CACHES) or (name.startswith("nvidia") and name.endswith("NVFP4"))
+    assert precision.kv == ("fp8" if narrow and not name.endswith(FP16_CACHES) else "bf16")
     for group in GROUPS:
         parts = precision.parts(group)
         assert sum(part.share for part in parts) == pytest.approx(1)
