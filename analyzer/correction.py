@@ -25,8 +25,8 @@ KEPT_WINDOWS = 64  # of a regime; older ones make way, so that a change is learn
 HUBER = 0.2  # of the logarithm: a point that misses by more than a fifth counts only in proportion
 ROUNDS, SETTLED = 100, 1e-10  # of the fit
 # Models that weigh as much as no correction at all: the variance of a model's scale within its pair of hardware and
-# engine is about twice that of the pairs (0.19 and 0.13 of the logarithm, benchmarks/prove_roofline.py).
-PRIOR_MODELS = 2
+# engine is about three times that of the pairs (0.20 and 0.12 of the logarithm, benchmarks/prove_roofline.py).
+PRIOR_MODELS = 3
 
 
 @dataclass(frozen=True, slots=True, order=True)

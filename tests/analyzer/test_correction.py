@@ -183,8 +183,8 @@ def test_a_pair_is_scaled_by_its_models_and_half_way_with_as_many_as_the_prior()
     # two of no correction beside them it counts for 2 of 4: (1.2 x 1.5) ^ (1 / 4) = 1.158.
     found = {"a": [Point(1.2, 1.0, 32), Point(2.4, 2.0, 32)], "b": [Point(3.0, 2.0, 80)]}
     assert fit_pair(found, 0) == Fit(pytest.approx(math.sqrt(1.8)), 0.0)
-    assert fit_pair(found) == fit_pair(found, 2) == Fit(pytest.approx(1.8 ** (1 / 4)), 0.0)
-    assert fit_pair(found, 8).scale == pytest.approx(1.8 ** (1 / 10))
+    assert fit_pair(found, 2) == Fit(pytest.approx(1.8 ** (1 / 4)), 0.0)
+    assert fit_pair(found).scale == pytest.approx(1.8 ** (1 / 5))  # three by default
 
 
 def test_a_model_with_many_points_weighs_as_much_as_one_with_one() -> None:
