@@ -129,12 +129,14 @@ def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dty
 
 
 def _price_of_floor(case: Case) -> Price | None:
-    """From nothing to all that lies above the floor; None where there is no floor, or none that fits."""
+    """From nothing to all above what is reachable, or above the floor; None where there is none, or none that fits."""
     figures = case.figures[-1]
     if bounds(case) is None or figures.compared_s is None or figures.floor_s is None:
         return None
-    above_s = max(0.0, figures.compared_s - figures.floor_s)
-    derivation = "from nothing to all time above the floor: device time would tell (ROOFLENS_DEVICE_TIME=1)"
+    reachable_s = figures.reachable_s
+    above_s = max(0.0, figures.compared_s - (figures.floor_s if reachable_s is None else reachable_s))
+    what = "the floor" if reachable_s is None else "what is reachable"
+    derivation = f"from nothing to all time above {what}: device time would tell (ROOFLENS_DEVICE_TIME=1)"
     return priced(above_s / 2, 0.0, above_s, active_s(figures), derivation)
 
 

@@ -149,7 +149,7 @@ def _price_of_queue(case: Case) -> Price | None:
     derivation = (
         f"the middle of the steps put through the roofline at a batch of {target:.0f}, as many fewer for the same"
     )
-    derivation += " tokens (what lies above the floor grows with the batch, to not at all)"
+    derivation += " tokens (what lies above what is reachable grows with the batch, to not at all)"
     return priced(larger.saved_s, larger.low_s, larger.high_s, judged_s, derivation)
 
 

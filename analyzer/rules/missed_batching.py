@@ -39,7 +39,8 @@ def missed_batching(case: Case) -> Finding:
     not state it: level at its maximum), those steps are bound by memory, the KV pool has room for a quarter more
     sequences, and the token budget is not full of prompts. It is kv_pressure when the pool is full instead. The price
     is the steps put through the roofline at the larger batch (the queue, the pool and the ridge allow it), as many
-    fewer for the same tokens: the middle of a range that is wide where steps are far above their floor, for whether
+    fewer for the same tokens: the middle of a range that is wide where steps are far above what is reachable (above
+    their floor with the experts that uniform routing touches, where that is not known), for whether
     that part grows with the batch is not known. The evidence says how much longer each step, and so each token of a
     stream, takes at both ends.
     """
@@ -136,5 +137,5 @@ def _range(price: Price) -> str:
 def _derivation(target: int) -> str:
     return (
         f"the middle of the steps put through the roofline at a batch of {target}, as many fewer for the same tokens "
-        "(what lies above the floor grows with the batch, to not at all)"
+        "(what lies above what is reachable grows with the batch, to not at all)"
     )

@@ -16,6 +16,7 @@ from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import StepTable
 from rooflens.spans import split
 
+KERNEL_ERROR = 0.2  # of what is reachable: published steps miss it by an eighth in the middle (docs/accuracy.md)
 LARGEST_BATCH = 4096  # beyond every engine's default cap; a search for the ridge ends here
 PER_SEQUENCE = (
     "requests", "query_tokens", "sampled_rows", "context_tokens", "causal_pairs", "prefill_pairs", "context_blocks",
@@ -66,8 +67,9 @@ def step_bytes(analysis: StepAnalysis, table: StepTable) -> float:
 class Larger:
     """Steps at a larger batch: seconds saved for the same tokens, and how step time grows (a ratio, 1 is not at all).
 
-    ``low`` takes what lies above the floor to grow with the batch, ``high`` takes it to be constant. Which one is
-    nearer is not known, so what is said to be saved is the middle.
+    ``low`` takes what lies above the curve of at_larger_batch, and as much of the curve itself as kernels miss it by,
+    to grow with the batch; ``high`` takes what lies above to be constant. Which one is nearer is not known, so what is
+    said to be saved is the middle.
     """
 
     low_s: float
@@ -84,25 +86,34 @@ class Larger:
 def at_larger_batch(roofline: Roofline, table: StepTable, rows: Mask, target: float) -> Larger | None:
     """The rows of ``rows`` (one at least compared) re-evaluated with ``target`` sequences a step; None without any.
 
-    For the same tokens, B / B' as many steps are needed; each takes the time of its own bytes and flops.
+    For the same tokens, B / B' as many steps are needed; each takes longer as what is reachable does, or where that is
+    not known as the floor with the experts that more tokens are expected to touch.
     """
     chosen = table.take(rows)
-    before = roofline.analyse(chosen)
+    before = roofline.analyse_all(chosen)
     ok = before.compared & (batch_of(chosen) > 0)
     if not ok.any():
         return None
     factor = np.maximum(target / np.maximum(batch_of(chosen), 1e-9), 1.0)
-    after = roofline.analyse(scaled(chosen, factor))
-    observed, floor, new = before.observed_s[ok], before.floor_s[ok], after.floor_s[ok]
-    fewer, above = 1.0 / factor[ok], np.maximum(observed - floor, 0.0)
+    after = roofline.analyse_all(scaled(chosen, factor))
+    observed, curve, fewer = before.observed_s[ok], _curve(before)[ok], 1.0 / factor[ok]
+    growth = _curve(after)[ok] / curve
+    usual = np.minimum(curve, observed)
+    sure = np.minimum(np.maximum((1 - KERNEL_ERROR) * curve, before.expected_s[ok]), observed)
     total_s = float(observed.sum())
-    slow, fast = new + above * factor[ok], new + above
+    fast, slow = usual * growth + observed - usual, sure * growth + (observed - sure) * factor[ok]
     return Larger(
         low_s=float((observed - slow * fewer).sum()),
         high_s=float((observed - fast * fewer).sum()),
         step_growth_low=float(fast.sum()) / total_s,
         step_growth_high=float(slow.sum()) / total_s,
     )
+
+
+def _curve(analysis: StepAnalysis) -> Column:
+    """How long steps take by their work: what is reachable, or the expected floor where that is not known."""
+    found: Column = analysis.expected_s if analysis.reachable_s is None else analysis.reachable_s
+    return found
 
 
 def ridge_batch(roofline: Roofline, table: StepTable, rows: Mask) -> int:
