@@ -28,6 +28,12 @@ INFO = EngineInfo(
     concurrent_batches=1, chunked_prefill=True,
 )  # fmt: skip
 ROOFLINE = Roofline.of(INFO, H100)
+MIXTURE = {
+    "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
+    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,
+    "num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "vocab_size": 151936,
+    "hidden_act": "silu", "tie_word_embeddings": False,
+}  # fmt: skip
 SUMS = (
     "observed_s", "device_s", "schedule_s", "update_s", "executor_s", "wait_s", "requests", "prefill_requests",
     "query_tokens", "prefill_tokens", "sampled_rows", "generated_tokens", "context_tokens", "causal_pairs",

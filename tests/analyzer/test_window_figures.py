@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_windows import INFO, info_with, merged, steps, window
+from made_windows import INFO, ROOFLINE, info_with, merged, steps, window
 
 from rooflens.analyzer.window_figures import weighted_median, window_figures
 from rooflens.records import StepKind, StepTable
@@ -116,3 +116,24 @@ def test_the_median_goes_by_weight() -> None:
     assert weighted_median(np.array([1.0, 2.0, 9.0]), np.ones(3)) == 2.0
     assert weighted_median(np.array([9.0, 1.0, 2.0]), np.array([90.0, 5.0, 5.0])) == 9.0
     assert weighted_median(np.array([]), np.array([])) is None
+
+
+def test_expected_and_reachable_stand_beside_the_floor() -> None:
+    table = steps(100, decode=10, context=159, prefill=np.where(np.arange(100) % 10 == 0, 64, 0))
+    both = window(table)
+    analysis = ROOFLINE.analyse_all(table)
+    assert analysis.reachable_s is not None
+    found = window_figures(replace(both, analysis=replace(analysis, compared=np.arange(100) >= 20)))
+    for name in ("floor_s", "expected_s", "reachable_s", "compared_s"):
+        kinds = [getattr(kind, name) for kind in found.kinds.values()]
+        assert sum(kinds) == pytest.approx(getattr(found, name)), name
+    assert found.expected_s == found.floor_s, "there are no experts"
+    assert found.reachable_s == pytest.approx(analysis.reachable_s[20:].sum())
+    assert [kind.compared_steps for kind in found.kinds.values()] == [72, 8]
+    many = window_figures(replace(window(merged(table, 10)), analysis=ROOFLINE.analyse_all(merged(table, 10))))
+    assert many.kinds["mixed"].compared_steps == 100
+    bare = window_figures(both)
+    assert (bare.reachable_s, bare.kinds["decode"].reachable_s) == (None, None)
+    assert bare.expected_s == bare.floor_s
+    unbound = window_figures(replace(both, analysis=None))
+    assert (unbound.expected_s, unbound.kinds["decode"].compared_steps) == (None, None)

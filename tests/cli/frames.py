@@ -17,7 +17,8 @@ from rooflens.records import EngineInfo, StepTable
 NOON_S = 1_700_049_600.0  # 12:00:00 UTC
 DECODE = KindFigures(
     steps=980, observed_s=9.6, step_p50_s=9.81e-3, step_p99_s=14.2e-3, step_max_s=0.03, batch_mean=15.6,
-    query_tokens=15_288, context_tokens_mean=1204.0, floor_s=5.9, compared_s=9.6,
+    query_tokens=15_288, context_tokens_mean=1204.0, floor_s=5.9, compared_s=9.6, expected_s=5.9, reachable_s=6.9,
+    compared_steps=980,
 )  # fmt: skip
 FIGURES = WindowFigures(
     start_unix_s=NOON_S - 11, end_unix_s=NOON_S - 1, steps=1000, span_s=10.0, busy_s=8.5, between_s=1.0, idle_s=0.5,

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_engine import made_engine
+from made_windows import MIXTURE
 
 from rooflens.adapters.embedded.shape import SMALL
 from rooflens.adapters.recorder import Recorder
+from rooflens.analyzer.hardware import find_hardware
 from rooflens.cli import main
-from rooflens.cli.report import time_text
-from rooflens.cli.units import age_text, factor_text
+from rooflens.cli.report import text, time_text
+from rooflens.cli.units import age_text, factor_text, seconds_text
+from rooflens.pipeline import lay_beside, read_ring
 from rooflens.ring_folder import host_name
 
 
@@ -113,3 +118,62 @@ def test_factors_have_three_digits(value: float, text: str) -> None:
 
 def test_ages_have_the_unit_that_fits() -> None:
     assert [age_text(s) for s in (3.2, 119, 600, 7300, 3e5)] == ["3 s", "119 s", "10 min", "2 h", "3 days"]
+
+
+def report_of(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> tuple[list[str], dict[str, Any]]:
+    """The lines of the text, and the JSON object, of one ring."""
+    assert main(["analyze", str(path), *words]) == 0
+    text = capsys.readouterr().out
+    assert main(["analyze", str(path), *words, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    return text.splitlines(), found
+
+
+def test_reachable_stands_beside_the_floor_with_whose_kernels_are_meant(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with made_engine(folder) as engine:
+        engine.steps(320, step_s=0.2)
+        lines, found = report_of(capsys, engine.path, "--hardware", "h100-sxm5-80")
+        heading, decode = (next(line for line in lines if line.startswith(name)) for name in ("where", "decode"))
+        assert heading.split("max ")[1].split() == [
+            "floor", "reachable", "serial", "x", "floor", "MBU", "MFU", "bound", "by",
+        ]  # fmt: skip
+        floor = found["phases"][0]["floor"]
+        assert floor["floor_s"] == floor["expected_s"] < floor["reachable_s"] < floor["observed_s"]
+        assert seconds_text(floor["reachable_s"]) in decode
+        assert any(line.startswith("reachable published: kernel tables of ") for line in lines)
+        assert found["efficiency"]["origin"] == "published"
+        (regime,) = found["regimes"]
+        assert (regime["windows"], regime["ready"]) == (6, True)
+        assert regime["ratio"] == pytest.approx(min(2.0, floor["observed_s"] / floor["reachable_s"]), rel=0.01)
+        lines, found = report_of(capsys, engine.path, "--hardware", "rtx-3090")
+        assert any(line.startswith("reachable assumed: the fractions of l40s stand in for rtx-3090") for line in lines)
+        lines, found = report_of(capsys, engine.path)
+        assert (found["efficiency"], found["regimes"]) == (None, [])
+
+
+def test_of_a_mixture_the_strict_and_the_expected_floor_are_shown(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with made_engine(folder, model_config=MIXTURE, weight_dtype="bfloat16") as engine:
+        engine.steps(60, step_s=0.2, contexts=tuple(range(100, 132)))
+        lines, found = report_of(capsys, engine.path, "--hardware", "h100-sxm5-80")
+        heading = next(line for line in lines if line.startswith("where"))
+        assert heading.split("max ")[1].split()[:3] == ["floor", "expected", "reachable"]
+        floor = found["phases"][0]["floor"]
+        # 32 tokens touch 128 x (1 - (1 - 1/16)^32) = 112 of the 128 experts, where one token takes 8.
+        assert 4 * floor["floor_s"] < floor["expected_s"] < floor["reachable_s"] < floor["observed_s"]
+
+
+def test_a_measured_roof_says_why_nothing_is_reachable_beyond_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with made_engine(folder) as engine:
+        engine.steps(60, step_s=0.2)
+        recording = read_ring(engine.path)
+        hardware = replace(find_hardware("h100-sxm5-80"), id="mine", origin="measured")
+        summary, _, problem = lay_beside(recording, hardware)
+        lines = text(recording, summary, hardware, problem).splitlines()
+    assert "reachable not known: the roof of mine was measured, which is what can be reached" in lines
+    assert "reachable" not in next(line for line in lines if line.startswith("where"))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from cli.frames import FIGURES, NOON_S, PRESSURE, STALLED, engine, frame
+from cli.frames import DECODE, FIGURES, NOON_S, PRESSURE, STALLED, engine, frame
 
 from rooflens.cli.output import printable
 from rooflens.cli.top_block import time_bar, time_parts
@@ -21,6 +22,7 @@ llama-3-8b  engine 0  live  by ring  vllm 0.33.0  h100-sxm5-80
   batch 15.6   context 1,204   running 16   waiting 3.2 (41% of steps)
   KV [##########              ] 41%, at most 55%   3 preemptions
   MBU 61%   MFU 5%   1.60 x floor   bound by memory 96%, compute 4%
+  mean decode step: floor 6.02 ms, reachable 7.04 ms, observed 9.8 ms
   time [MMMMMMMMMMMMMMMMMMMC++++++++++++??----..]
         M memory 48%  C compute 2%  + beyond floor 30%  ? not modelled 5%
         - between 10%  . idle 5%
@@ -81,7 +83,7 @@ def test_nothing_is_wider_or_longer_than_the_terminal(width: int, height: int) -
 
 def test_what_does_not_fit_is_counted() -> None:
     lines = frame_lines(frame([engine()]), "x", 79, 6)
-    assert lines[-1].text == "... 9 more lines: rooflens top --once"
+    assert lines[-1].text == "... 10 more lines: rooflens top --once"
 
 
 def test_without_a_window_or_a_floor_it_says_why() -> None:
@@ -94,6 +96,24 @@ def test_without_a_window_or_a_floor_it_says_why() -> None:
     assert "MBU -   MFU -   - x floor   bound by -" in text
     assert "preemptions not known" in text
     assert "no engine yet" in plain(frame_lines(frame([]), "x", 79))
+
+
+def test_the_mean_step_of_the_kind_that_took_most_time() -> None:
+    def told(width: int = 79, **changes: Any) -> list[str]:
+        kinds = {"mixed": replace(DECODE, compared_steps=10, compared_s=0.5), "decode": replace(DECODE, **changes)}
+        lines = plain(frame_lines(frame([engine(windows=(replace(FIGURES, kinds=kinds),))]), "x", width)).splitlines()
+        at = next((at for at, line in enumerate(lines) if "  mean " in line), None)
+        return [] if at is None else lines[at : at + 2]
+
+    assert told(reachable_s=None)[0] == "  mean decode step: floor 6.02 ms, observed 9.8 ms"
+    long = "  mean decode step: floor 6.02 ms, expected 6.53 ms, reachable 7.04 ms, observed 9.8 ms"
+    assert told(width=100, expected_s=6.4)[0] == long, "where experts are expected to add to it"
+    assert told(expected_s=6.4) == [long.removesuffix(" observed 9.8 ms"), "    observed 9.8 ms"]
+    assert told(compared_s=0.4)[0].startswith("  mean mixed step: floor 590 ms")
+    assert told(compared_steps=None)[0].startswith("  mean mixed step"), "a sidecar of an earlier version"
+    bare = replace(DECODE, compared_steps=None)
+    figures = replace(FIGURES, kinds={"decode": bare})
+    assert "mean decode" not in plain(frame_lines(frame([engine(windows=(figures,))]), "x", 79))
 
 
 def test_derived_values_are_marked_and_an_old_step_is_said() -> None:

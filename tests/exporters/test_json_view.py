@@ -132,6 +132,9 @@ def test_steps_are_columns_of_equal_length() -> None:
     analysis = view.recent_analysis
     assert analysis is not None
     assert columns["floor_s"] == analysis.floor_s[-100:].tolist()
+    assert analysis.reachable_s is not None
+    assert columns["reachable_s"] == analysis.reachable_s[-100:].tolist()
+    assert columns["expected_s"] == columns["floor_s"], "there are no experts"
     assert dict(zip(columns["kind"], columns["bound"], strict=True)) == {"decode": "memory", "mixed": "compute"}
     for floor_s, observed_s, mbu in zip(columns["memory_s"], columns["observed_s"], columns["mbu"], strict=True):
         assert mbu == pytest.approx(floor_s / observed_s)
@@ -144,7 +147,7 @@ def test_bounds_are_null_where_a_step_has_none() -> None:
     mask = np.arange(512) % 2 == 0
     partly = dataclasses.replace(analysis, modelled=mask, compared=mask & (np.arange(512) < 511), compute_known=False)
     columns = steps_json(snapshot_of(dataclasses.replace(view, recent_analysis=partly)), "m", "0", 4)["columns"]
-    for name in ("floor_s", "bound", "mbu"):
+    for name in ("floor_s", "expected_s", "reachable_s", "bound", "mbu"):
         assert [value is None for value in columns[name]] == [False, True, False, True]
     assert columns["mfu"] == columns["compute_s"] == [None] * 4
 
@@ -190,12 +193,37 @@ def test_the_roofline_follows_from_the_steps() -> None:
     assert steps[0]["achieved_bytes_per_s"] == pytest.approx(moved / seconds)
     assert steps[0]["achieved_flops_per_s"] == pytest.approx(flops / seconds)
     assert steps[0]["intensity_flop_per_byte"] == pytest.approx(flops / moved)
+    assert analysis.reachable_s is not None
+    bounds = {"floor_s": analysis.floor_s, "expected_s": analysis.expected_s, "reachable_s": analysis.reachable_s}
+    for name, column in bounds.items():
+        assert steps[0][name] == pytest.approx(column[decode].sum()), name
     for point in steps:
         assert point["achieved_bytes_per_s"] <= roofs["bandwidth_bytes_per_s"]
         assert point["achieved_flops_per_s"] <= roofs["peak_flops_per_s"]["bf16"]
     windows = [point for point in told["points"] if point["of"] == "window"]
     assert len(windows) == 6
     assert windows[0]["achieved_bytes_per_s"] == pytest.approx(2.0e13 / 9.72)
+    assert [windows[0][name] for name in ("floor_s", "expected_s", "reachable_s")] == [6.6, 6.6, 7.6]
+
+
+def test_an_engine_says_whose_kernels_are_meant_and_what_its_regimes_take() -> None:
+    view = made_engine(1, "m", "0")
+    (told,) = engines_json(snapshot_of(view))["engines"]
+    assert told["efficiency"]["origin"] == "published"
+    assert "kernel tables" in told["efficiency"]["source"]
+    assert [(r["phase"], r["ready"], r["ratio"], r["windows"]) for r in told["regimes"]] == [
+        ("decode", True, 1.28, 12), ("mixed", False, None, 3),
+    ]  # fmt: skip
+    assert told["windows"][-1]["kinds"]["decode"]["usual_s"] == 9.1
+    (bare,) = engines_json(snapshot_of(made_bare_engine()))["engines"]
+    assert (bare["efficiency"], bare["regimes"]) == (None, [])
+    assert view.recent_analysis is not None
+    unknown = dataclasses.replace(view.recent_analysis, reachable_s=None, efficiency=None)
+    view = dataclasses.replace(view, recent_analysis=unknown)
+    assert engines_json(snapshot_of(view))["engines"][0]["efficiency"] is None
+    assert "reachable_s" not in steps_json(snapshot_of(view), "m", "0")["columns"]
+    points = roofline_json(snapshot_of(view))["engines"][0]["points"]
+    assert {point["reachable_s"] for point in points if point["of"] == "steps"} == {None}
 
 
 def test_devices_together_have_higher_roofs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from made_engine import MadeEngine, made_engine
 
 from rooflens import catalogue as metrics
+from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.roofline import Roofline
 from rooflens.catalogue import Kind, Metric
 from rooflens.findings import Code, Finding, Severity, Status
@@ -374,3 +376,52 @@ def test_recent_steps_have_their_own_bounds_beside_them(watch: MakeWatch, folder
             for name, column in own.group_bytes.items():
                 found = view.recent_analysis.group_bytes[name].tolist()
                 assert found == pytest.approx(column.tolist(), nan_ok=True)
+
+
+def test_expected_and_reachable_seconds_are_counted_beside_the_floor(watch: MakeWatch, folder: Path) -> None:
+    it = watch()
+    with made_engine(folder) as engine:
+        engine.steps(100)
+        snapshot = it.turn()
+        analysis = one(snapshot).recent_analysis
+        assert analysis is not None
+        assert analysis.reachable_s is not None
+        floor_s, expected_s, reachable_s = (
+            value(snapshot, metric) for metric in (metrics.FLOOR, metrics.EXPECTED, metrics.REACHABLE)
+        )
+        assert floor_s == expected_s == pytest.approx(analysis.floor_s.sum())
+        assert reachable_s == pytest.approx(analysis.reachable_s.sum())
+        assert floor_s < reachable_s
+
+
+def test_on_a_roof_that_was_measured_nothing_is_said_to_be_reachable(watch: MakeWatch, folder: Path) -> None:
+    it = watch(hardware=replace(find_hardware("h100-sxm5-80"), origin="measured"))
+    with made_engine(folder) as engine:
+        snapshot = windows_of(engine, it, 1)
+        assert not [sample for sample in snapshot.samples if sample.metric is metrics.REACHABLE]
+        assert value(snapshot, metrics.EXPECTED) > 0
+        assert (one(snapshot).windows[-1].reachable_s, one(snapshot).regimes) == (None, ())
+
+
+def test_the_windows_teach_what_a_regime_usually_takes(watch: MakeWatch, folder: Path) -> None:
+    it = watch()
+    with made_engine(folder) as engine:
+        usual = one(windows_of(engine, it, 1)).recent_analysis
+        assert usual is not None
+        assert usual.reachable_s is not None
+        reachable_s = float(usual.reachable_s[0])
+        assert one(it.snapshot).regimes == (), "a step of 20 ms is below the floor: that teaches nothing"
+        for step_s, ready in ((1.25 * reachable_s, False), (1.25 * reachable_s, True)):
+            before = one(it.snapshot).windows
+            while not one(it.snapshot).regimes or ready > one(it.snapshot).regimes[0].ready:
+                engine.steps(25, step_s=step_s)
+                it.turn()
+            (regime,) = one(it.snapshot).regimes
+            assert regime.ready is ready
+            assert one(it.snapshot).windows != before
+        engine.steps(50, step_s=1.25 * reachable_s)
+        window = one(it.turn()).windows[-1]
+        decode = window.kinds["decode"]
+        assert regime.ratio == pytest.approx(1.25, rel=0.01)
+        assert decode.usual_s == pytest.approx(decode.compared_s, rel=0.01)
+        assert window.reachable_s == pytest.approx((window.compared_s or 0.0) / 1.25, rel=0.01), "it stays as it is"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_windows import H100, INFO, ROOFLINE, case, info_with, merged, steps
+from made_windows import H100, INFO, MIXTURE, ROOFLINE, case, info_with, merged, steps
 
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import RULES
@@ -19,12 +19,6 @@ from rooflens.records import StepTable
 
 KV, BATCH = Code.KV_PRESSURE, Code.MISSED_BATCHING
 FOUR = info_with(max_sequences=4)
-MIXTURE = {
-    "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
-    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,
-    "num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "vocab_size": 151936,
-    "hidden_act": "silu", "tie_word_embeddings": False,
-}  # fmt: skip
 
 
 def judge(code: Code, table: StepTable, info: Any = INFO, roofline: Roofline | None = ROOFLINE) -> Finding:
