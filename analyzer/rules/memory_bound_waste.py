@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rooflens.analyzer.reachable_steps import reachable
+from rooflens.analyzer.reachable_steps import Reachable, reachable
 from rooflens.analyzer.roofline import is_eager
 from rooflens.analyzer.rules.answers import (
     LEAST_STEPS,
@@ -20,7 +20,7 @@ from rooflens.analyzer.rules.bounds import bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
-from rooflens.model_records import Bound
+from rooflens.model_records import Bound, StepAnalysis
 
 CODE = Code.MEMORY_BOUND_WASTE
 MARGIN_RATIO = 1.05  # beyond the slow end: one kernel misses the fits by 5 to 10 % in the median, a sum of many by less
@@ -55,14 +55,7 @@ def memory_bound_waste(case: Case) -> Finding:
     if reach is None:
         return cannot_tell(case, CODE, f"what a tuned engine reaches on {roofline.hardware.id}")
     observed_s, slow_s = float(analysis.observed_s[rows].sum()), float(reach.slow_s[rows].sum())
-    evidence: tuple[Evidence, ...] = (
-        Evidence("observed", observed_s, "s"),
-        Evidence("floor", float(analysis.floor_s[rows].sum()), "s"),
-        Evidence("reachable_fast", float(reach.fast_s[rows].sum()), "s"),
-        Evidence("reachable", float(reach.reachable_s[rows].sum()), "s"),
-        Evidence("reachable_slow", slow_s, "s"),
-        Evidence("share_of_the_memory_bandwidth", float(analysis.memory_s[rows].sum()) / observed_s, "1"),
-    )
+    evidence = _evidence(analysis, reach, rows)
     if observed_s <= MARGIN_RATIO * slow_s:
         return cleared(case, CODE, "the steps take no longer than these bytes may take", *evidence)
     timed = rows & table.where("device_s")
@@ -82,6 +75,21 @@ def memory_bound_waste(case: Case) -> Finding:
     )
     text = f"memory-bound steps take {device_s / slow_s:.1f} times what even a slow kernel needs for their bytes"
     return firing(case, CODE, text, evidence, _remedy(case, rows), confidence=0.8, price=price)
+
+
+def _evidence(analysis: StepAnalysis, reach: Reachable, rows: Mask) -> tuple[Evidence, ...]:
+    columns = {
+        "observed": analysis.observed_s,
+        "floor": analysis.floor_s,
+        "reachable_fast": reach.fast_s,
+        "reachable": reach.reachable_s,
+        "reachable_slow": reach.slow_s,
+    }
+    share = float(analysis.memory_s[rows].sum()) / float(analysis.observed_s[rows].sum())
+    return (
+        *(Evidence(name, float(column[rows].sum()), "s") for name, column in columns.items()),
+        Evidence("share_of_the_memory_bandwidth", share, "1"),
+    )
 
 
 def _count(case: Case, rows: Mask) -> float:
