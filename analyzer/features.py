@@ -60,6 +60,12 @@ def _decode_pairs(rows: Rows) -> Column:
     return np.maximum(rows["causal_pairs"] - _prefill_pairs(rows), 0.0)
 
 
+def _continued_requests(rows: Rows) -> Column:
+    """Sequences with a state from before: all but those on their prompt, whose first pass is not told from others."""
+    prompts = np.where(_without_prompts(rows), 0.0, rows.filled("prefill_requests", np.inf))
+    return np.maximum(rows["requests"] - prompts, 0.0)
+
+
 def _lora_adapters(rows: Rows) -> Column:
     """Distinct adapters in a pass: one at least where any row has one; how many is not told."""
     return np.minimum(rows.filled("lora_rows", 0.0), rows.passes)
@@ -98,6 +104,7 @@ FEATURES: Mapping[str, Feature] = {
     "decode_pairs": Feature(("causal_pairs",), _decode_pairs),
     "context_blocks": _column("context_blocks"),
     "requests": _column("requests"),
+    "continued_requests": Feature(("requests",), _continued_requests),
     "lora_rows": _or_nothing("lora_rows"),
     "lora_adapters": Feature(("query_tokens",), _lora_adapters),
     "encoder_tokens": _or_nothing("encoder_tokens"),

@@ -77,6 +77,7 @@ FEATURES: Mapping[str, Callable[[UniformBatch, str], float]] = {
     "query_tokens": lambda batch, span: batch.sequences * batch.query_tokens,
     "sampled_rows": lambda batch, span: batch.sequences * batch.sampled_rows,
     "requests": lambda batch, span: batch.sequences,
+    "continued_requests": lambda batch, span: batch.sequences if batch.cached_tokens or not batch.prefill else 0.0,
     "context_tokens": _context,
     "context_blocks": _blocks,
     "causal_pairs": _pairs,

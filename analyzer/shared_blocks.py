@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rooflens.analyzer.spans import parse, spanned, split
+from rooflens.analyzer.spans import OVER, parse, spanned, split
 from rooflens.analyzer.step_rows import Column, Rows
 
 CONTEXT = "context_tokens"
@@ -18,7 +18,8 @@ class SharedBlocks:
     If contexts sum to C and the blocks hold H tokens, at least H of C are distinct, and C - H are read twice at
     most: so a window of each sequence, S tokens in all, has at least S - (C - H) distinct ones, and S / n of n
     sequences. Blocks are whole, so the bound is exact to one block a sequence. A model whose layers all have windows
-    holds no more than its longest one reaches: there C is the sum over that.
+    holds no more than its longest one reaches: there C is the sum over that. One whose indexers look at contexts over a
+    length holds all of them.
 
     ``groups`` of layers may have blocks of their own out of one pool, of which all together are counted. The layers
     that see the whole context hold the largest part, and each of the other groups no more than a window, what is being
@@ -31,16 +32,18 @@ class SharedBlocks:
         self._block_tokens = block_tokens
         self._share = 1.0  # of the last certain step before
         spans = [split(name)[1] for name in self._places]
-        self._whole = spanned(
-            CONTEXT, "" if "" in spans else max(spans, key=lambda span: parse(span).tokens, default="")
-        )
+        everything = any(span[:1] in ("", OVER) for span in spans)
+        longest = max(spans, key=lambda span: parse(span).tokens if span else 0, default="")
+        self._whole = spanned(CONTEXT, "" if everything else longest)
+        self._windows = [name for name in self._places if name != self._whole and split(name)[1][0] != OVER]
 
     def bound(self, rows: Rows, matrix: Column) -> None:
         """Lower the rows of ``matrix`` (features, steps) that are contexts."""
         if not self._block_tokens or not self._places or "kv_blocks_used" not in rows.table.columns:
             return
-        whole = matrix[self._places[self._whole]].copy()
-        spans = [matrix[at] for name, at in self._places.items() if name != self._whole]
+        place = self._places.get(self._whole)
+        whole = rows[CONTEXT] if place is None else matrix[place].copy()
+        spans = [matrix[self._places[name]] for name in self._windows]
         share = self._shares(rows, whole, np.maximum.reduce(spans) if spans else np.zeros(len(rows)))
         if bool((share >= 1.0).all()):
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rooflens.analyzer.spans import WINDOW, parse, spanned
+from rooflens.analyzer.spans import OVER, WINDOW, parse, spanned
 from rooflens.analyzer.step_rows import Column, Known, Rows
 
 Value = Callable[[Rows], Column]
@@ -18,6 +18,8 @@ def span_feature(base: str, span: str, plain: Value, longest_tokens: int | None)
     RooflensError for a text that is no span.
     """
     limit = parse(span)
+    if limit.kind == OVER:
+        return _over(base, span, plain, limit.tokens)
     window = limit.tokens if limit.kind == WINDOW else 0
 
     def least(rows: Rows) -> Column:
@@ -34,6 +36,30 @@ def span_feature(base: str, span: str, plain: Value, longest_tokens: int | None)
         if told is True:
             return counted
         found: Column = np.where(told, counted, least(rows))
+        return found
+
+    return value
+
+
+def _over(base: str, span: str, plain: Value, limit: int) -> Value:
+    """Where not counted, the least that contexts (of sequences) or what tokens see can sum to over ``limit``.
+
+    Of n that sum to C at least (C - n limit) / (longest - limit) are over it, and one if C > n limit; the others have
+    no more than ``limit`` each.
+    """
+
+    def value(rows: Rows) -> Column:
+        told, counted = _counted(rows, base, span)
+        if told is True:
+            return counted
+        whole, many, longest = plain(rows), rows["query_tokens"], rows.filled("max_context_tokens", np.inf)
+        if base == "context_tokens":
+            many = np.minimum(many, rows.filled("requests", np.inf))
+        else:
+            longest = longest + many
+        beyond = np.maximum(whole - many * limit, 0.0)
+        over = np.minimum(many, np.maximum(beyond / np.maximum(longest - limit, 1.0), 1.0))
+        found: Column = np.where(told, counted, np.where(beyond > 0, whole - (many - over) * limit, 0.0))
         return found
 
     return value

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rooflens.analyzer.arch import arch_from_config
-from rooflens.arch_records import Attention, CompressedAttention, LatentAttention, Mixer, ModelArch
+from rooflens.arch_records import Attention, CompressedAttention, Indexer, LatentAttention, Mixer, ModelArch
 from rooflens.records import EngineInfo, RooflensError
-from rooflens.spans import CHUNK, MARK, WINDOW, Span, pairs_within, parse, spanned, split, within
+from rooflens.spans import CHUNK, MARK, OVER, WINDOW, Span, pairs_within, parse, spanned, split, within
 
 __all__ = [
-    "CHUNK", "MARK", "WINDOW", "Span", "pairs_within", "parse", "spanned", "spans_of", "spans_of_engine",
+    "CHUNK", "MARK", "OVER", "WINDOW", "Span", "pairs_within", "parse", "spanned", "spans_of", "spans_of_engine",
     "spans_of_mixer", "split", "within",
 ]  # fmt: skip
 
@@ -32,19 +32,26 @@ def spans_of_engine(info: EngineInfo) -> tuple[str, ...]:
 
 
 def spans_of_mixer(mixer: Mixer | None) -> Iterator[str]:
-    """The spans of one mixer: window, chunk, and what an indexer's top_k entries can cover at most."""
+    """The spans of one mixer: window, chunk, what an indexer's top_k entries cover at most and where it has to look."""
     if isinstance(mixer, Attention):
         if mixer.window_tokens:
             yield f"{WINDOW}{mixer.window_tokens}"
         if mixer.chunk_tokens:
             yield f"{CHUNK}{mixer.chunk_tokens}"
         if mixer.indexer:
-            yield f"{WINDOW}{mixer.indexer.top_k}"
+            yield from _of_indexer(mixer.indexer, 1)
     elif isinstance(mixer, LatentAttention):
-        reach = mixer.indexer.top_k if mixer.indexer else mixer.window_tokens
-        if reach:
-            yield f"{WINDOW}{reach}"
+        if mixer.indexer:
+            yield from _of_indexer(mixer.indexer, 1)
+        elif mixer.window_tokens:
+            yield f"{WINDOW}{mixer.window_tokens}"
     elif isinstance(mixer, CompressedAttention):
         yield f"{WINDOW}{mixer.window_tokens}"
         if mixer.indexer and mixer.ratio:
-            yield f"{WINDOW}{mixer.ratio * mixer.indexer.top_k}"
+            yield from _of_indexer(mixer.indexer, mixer.ratio)
+
+
+def _of_indexer(indexer: Indexer, ratio: int) -> Iterator[str]:
+    yield f"{WINDOW}{ratio * indexer.top_k}"
+    if not indexer.shared:
+        yield f"{OVER}{indexer.idle_tokens(ratio)}"

@@ -14,7 +14,7 @@ from rooflens.collector.payload import Ints, Sections
 from rooflens.collector.slot_columns import SlotColumns
 from rooflens.records import SPANNED_COLUMNS
 from rooflens.ring import EDIT, KEY, REPEAT
-from rooflens.spans import CHUNK, pairs_within, parse, spanned, within
+from rooflens.spans import CHUNK, OVER, pairs_within, parse, spanned, within
 
 KEPT_FRAMES = 16  # a frame goes on from one at most 15 steps back
 # The sums, in the order of the columns of ``sums``; all in tokens but the blocks. Those over spans follow.
@@ -65,6 +65,8 @@ def _span_run(contexts: Ints, steps: int, span: str) -> tuple[Ints, Ints]:
     its context is a multiple of the chunk. How many rows do either in step k is counted once, from the first contexts.
     """
     rows, limit = len(contexts), parse(span)
+    if limit.kind == OVER:
+        return _over_run(contexts, steps, limit.tokens)
     first = int(within(contexts, span).sum())
     if limit.kind == CHUNK:
         period = min(limit.tokens, steps + 1)  # a row that starts anew after more steps than these counts nowhere
@@ -78,6 +80,19 @@ def _span_run(contexts: Ints, steps: int, span: str) -> tuple[Ints, Ints]:
     growing = rows - np.cumsum(room)[:steps]  # rows with room for more than k tokens, k = 0, 1, ...
     after = first + np.cumsum(growing)
     return np.concatenate(([first], after[:-1])), after
+
+
+def _over_run(contexts: Ints, steps: int, limit: int) -> tuple[Ints, Ints]:
+    """The same over the whole of the contexts that have more than ``limit`` tokens by then.
+
+    A row's context counts from the step in which it is over; what a query sees is the next step's context.
+    """
+    start = np.clip(limit + 1 - contexts, 0, steps + 1)
+    rows = np.cumsum(np.bincount(start, minlength=steps + 2))[: steps + 1]
+    first = np.zeros(steps + 2, dtype=np.int64)
+    np.add.at(first, start, contexts)
+    cached = np.cumsum(first)[: steps + 1] + rows * np.arange(steps + 1, dtype=np.int64)
+    return cached[:-1], cached[1:]
 
 
 def blocks(contexts: Ints, block_tokens: int) -> Ints:

@@ -29,6 +29,8 @@ def reach(position: int, span: str) -> int:
     if not span:
         return position
     size = int(span[1:])
+    if span[0] == "o":
+        return position if position > size else 0
     return min(position, size) if span[0] == "w" else (position - 1) % size + 1
 
 
@@ -37,6 +39,8 @@ def held(context: int, span: str) -> int:
     if not span:
         return context
     size = int(span[1:])
+    if span[0] == "o":
+        return context if context > size else 0
     return min(context, size) if span[0] == "w" else context % size
 
 
@@ -49,11 +53,13 @@ def points(rows: Iterable[Work], step: Sequence[One]) -> Mapping[str, float]:
 def _value(name: str, step: Sequence[One]) -> float:
     base, _, span = name.partition("@")
     tokens = sum(one.query for one in step)
-    if base in ("passes", "head_passes", "query_tokens", "sampled_rows", "requests", "encoder_tokens"):
+    plain = ("passes", "head_passes", "query_tokens", "sampled_rows", "requests", "encoder_tokens")
+    if base in (*plain, "continued_requests"):
         return {
             "passes": 1, "head_passes": int(any(one.sampled for one in step)), "query_tokens": tokens,
             "sampled_rows": sum(one.sampled for one in step), "requests": len(step),
             "encoder_tokens": sum(one.encoder for one in step),
+            "continued_requests": sum(one.context > 0 or not one.prefill for one in step),
         }[base]  # fmt: skip
     if base == "context_tokens":
         return sum(held(one.context, span) for one in step)

@@ -1,5 +1,6 @@
 """What chooses the entries that a sparse attention reads: every key is read and multiplied, top_k survive.
 
+Strict: where there are no more than top_k there is nothing to choose, and an engine may skip it, but for keeping keys.
 Its weights and keys are replicated on the tensor-parallel devices, as every engine that runs it does, but for query
 heads that belong to KV heads. The keys count in the format of the KV cache unless the precision names one of their
 own: vLLM and SGLang keep them in fp8 or fp4 whatever the cache is in, and multiply them so.
@@ -13,6 +14,7 @@ from rooflens.analyzer.number_formats import KV_FORMATS, indexer_key_bytes
 from rooflens.analyzer.operators.shard import Shard
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Indexer
+from rooflens.spans import OVER, spanned
 
 NARROW = ("mxfp4", "nvfp4", "fp8")  # what index products may run in, whatever the KV cache is kept in
 
@@ -30,7 +32,7 @@ def indexer_rows(shard: Shard, count: int, indexer: Indexer, query_width: int, r
     yield from _matrix(shard, "index_weights", count, shard.hidden, indexer.heads, shard.hidden * indexer.heads)
     if ratio == 1:
         yield from _keys(shard, count, indexer)
-    yield _scores(shard, count, indexer, indexer.heads, ratio * indexer.pool)
+    yield _scores(shard, count, indexer, indexer.heads, ratio)
 
 
 def block_indexer_rows(shard: Shard, count: int, indexer: Indexer) -> Iterator[Work]:
@@ -41,7 +43,7 @@ def block_indexer_rows(shard: Shard, count: int, indexer: Indexer) -> Iterator[W
     queries = shard.hidden * indexer.heads * indexer.head_dim
     yield from _matrix(shard, "index_queries", count, shard.hidden, heads * indexer.head_dim, queries)
     yield from _keys(shard, count, indexer)
-    yield _scores(shard, count, indexer, heads, indexer.pool)
+    yield _scores(shard, count, indexer, heads, 1)
 
 
 def _keys(shard: Shard, count: int, indexer: Indexer) -> tuple[Work, ...]:
@@ -57,14 +59,15 @@ def _scores(shard: Shard, count: int, indexer: Indexer, heads: int, ratio: int) 
     """``heads`` times the one key of each entry: 2 x head_dim flops for each head and pair."""
     kept = shard.precision.indexer_keys or shard.precision.kv
     key_bytes = indexer_key_bytes(kept, indexer.head_dim)
-    entries = count / ratio / shard.deployment.context  # of this device, for each token
+    entries = count / ratio / indexer.pool / shard.deployment.context  # of this device, for each token
+    span = f"{OVER}{indexer.idle_tokens(ratio)}"
     return Work(
         "index_scores",
         "indexer",
         tuple(dict.fromkeys((*NARROW, *KV_FORMATS[kept].compute))),
         calls=count,
-        flops={"causal_pairs": 2 * entries * heads * indexer.head_dim},
-        kv_read_bytes={"context_tokens": entries * key_bytes},
+        flops={spanned("causal_pairs", span): 2 * entries * heads * indexer.head_dim},
+        kv_read_bytes={spanned("context_tokens", span): entries * key_bytes},
         kv_write_bytes={"query_tokens": entries * key_bytes},
         stored_bytes={"context_tokens": entries * key_bytes},
         activation_bytes=shard.passed(count, heads * indexer.head_dim),

@@ -1,6 +1,7 @@
 """Mixers whose memory does not grow: linear attention, gated delta nets, Mamba.
 
-A sequence's state is read and written once a pass, however many of its tokens the pass computes.
+A sequence's state is read and written once a pass, however many of its tokens the pass computes; the first pass of its
+prompt has none to read.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _state(shard: Shard, count: int, mixer: StateMixer) -> Work:
         calls=count,
         flops={"query_tokens": count * mixer.token_flops / devices},
         weight_bytes={"passes": weight_bytes},
-        state_bytes={"requests": 2 * own_bytes},
+        state_bytes={"requests": own_bytes, "continued_requests": own_bytes},
         stored_bytes={"requests": own_bytes},
         activation_bytes=shard.passed(count, (mixer.in_columns + mixer.out_rows) / devices),
         resident_bytes=weight_bytes,

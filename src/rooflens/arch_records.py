@@ -47,6 +47,10 @@ class Indexer:
     shared: bool = False
     pool: int = 1
 
+    def idle_tokens(self, ratio: int = 1) -> int:
+        """Up to how many tokens all entries are chosen, so that it has nothing to do; an entry is ``ratio`` tokens."""
+        return ratio * self.top_k + max(ratio, self.pool) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:

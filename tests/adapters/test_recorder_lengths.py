@@ -15,16 +15,20 @@ from rooflens.collector.lengths import Lengths, blocks, plain_run, sums_of
 from rooflens.collector.ring_source import RingSource
 
 BLOCK_TOKENS = 16
-SPANS = st.lists(st.builds("{}{}".format, st.sampled_from("wc"), st.integers(1, 60)), max_size=3, unique=True)
+SPANS = st.lists(st.builds("{}{}".format, st.sampled_from("wco"), st.integers(1, 60)), max_size=3, unique=True)
 
 
 def seen_by(position: int, span: str) -> int:
-    """Keys that the query at ``position``, counted from 1, sees through a window or in its chunk."""
+    """Keys that the query at ``position``, counted from 1, sees through a window, in its chunk or over a length."""
     size = int(span[1:])
+    if span[0] == "o":
+        return position if position > size else 0
     return min(position, size) if span[0] == "w" else (position - 1) % size + 1
 
 
 def cached_within(context: int, span: str) -> int:
+    if span[0] == "o":
+        return context if context > int(span[1:]) else 0
     return min(context, int(span[1:])) if span[0] == "w" else context % int(span[1:])
 
 
@@ -120,5 +124,8 @@ def test_a_run_of_plain_steps_is_the_naive_loop(
 def test_by_hand() -> None:
     # Contexts 2 and 9, three decode steps. Window of 4: min(2, 4) + min(9, 4) = 6, then 7, 8; its pairs 7, 8, 8.
     # Chunks of 4: 2 + 1 = 3, then 3 + 2 = 5, then 0 + 3 = 3; pairs are two more.
+    # Over 3: 0 + 9, 0 + 10 and 4 + 11; a query counts itself, so its pairs are 10, 4 + 11 and 5 + 12.
+    over = plain_run(np.array([2, 9]), 3, 16, ("o3",))
+    assert over[4:].tolist() == [[9, 10, 15], [10, 15, 17], [0, 0, 0]]
     sums = plain_run(np.array([2, 9]), 3, 16, ("w4", "c4"))
     assert sums[4:].tolist() == [[6, 7, 8], [7, 8, 8], [0, 0, 0], [3, 5, 3], [5, 7, 5], [0, 0, 0]]

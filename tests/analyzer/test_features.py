@@ -15,7 +15,7 @@ from rooflens.analyzer.features import Features, feature_matrix
 from rooflens.records import RooflensError, StepKind, StepTable
 from rooflens.spans import pairs_within, within
 
-SPANS = st.builds("{}{}".format, st.sampled_from("wc"), st.integers(1, 300))
+SPANS = st.builds("{}{}".format, st.sampled_from("wco"), st.integers(1, 300))
 SEQUENCES = st.lists(st.tuples(st.integers(0, 600), st.integers(1, 40)), min_size=1, max_size=8)
 PREFILL = 2  # a sequence that computes at least as many tokens is working on its prompt
 
@@ -137,6 +137,38 @@ def test_names_that_are_no_feature(name: str) -> None:
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(RooflensError, match="has no column causal_pairs"):
         feature_matrix(table(query_tokens=[1]), ("decode_pairs@w8",))
+
+
+@settings(deadline=None)
+@given(shared=st.integers(0, 20), own=st.lists(st.integers(0, 20), min_size=1, max_size=6), over=st.integers(1, 40))
+def test_index_keys_of_shared_prefixes_never_count_more_than_there_are(shared: int, own: list[int], over: int) -> None:
+    """No feature sees the whole context here: the blocks held are compared with all contexts all the same."""
+    contexts = [shared + each for each in own]
+    long = [(row, context) for row, context in enumerate(contexts) if context > over]
+    keys = {("shared", at) if at < shared else (row, at) for row, context in long for at in range(context)}
+    held = (shared if own else 0) + sum(own)
+    steps = of([(context, 1) for context in contexts], [f"o{over}", "w3"], kv_blocks_used=[held])
+    matrix, _ = feature_matrix(steps, (f"context_tokens@o{over}", "context_tokens@w3"), block_tokens=1)
+    assert matrix[0, 0] <= len(keys) * (1 + 1e-12)
+    if shared == 0:
+        assert matrix[0, 0] == pytest.approx(len(keys))
+
+
+def test_least_over_a_length_by_hand() -> None:
+    # 3 sequences of 30 in all, lengths not told: with 8 each in two of them one has 14; over 10 it could be none.
+    steps = of([(14, 1), (8, 1), (8, 1)])
+    assert value(steps, "context_tokens@o8") == 14
+    assert value(steps, "context_tokens@o10") == 0
+    # The longest is 10: each is over 8 then, (30 - 24) / (10 - 8) = 3.
+    assert value(of([(10, 1)] * 3, max_context_tokens=[10]), "context_tokens@o8") == 30
+
+
+def test_states_are_read_by_sequences_that_have_one() -> None:
+    # 5 sequences of which 2 are on their prompt, whichever chunk of it; where no column tells, none may
+    # have one.
+    assert value(of([(9, 1)] * 3 + [(0, 4)] * 2, prefill_requests=[2]), "continued_requests") == 3
+    assert value(of([(9, 1)] * 3 + [(0, 4)] * 2), "continued_requests") == 0
+    assert value(of([(9, 1)] * 3), "continued_requests") == 3
 
 
 @settings(deadline=None)

@@ -186,3 +186,19 @@ def test_what_an_adapter_adapts(mixer: Attention | None, lengths: int, mlp: MLP 
     arch = ModelArch("tiny", 8, 10, False, (Layer(1, mixer, mlp),))
     flops = [row.flops["lora_rows"] for row in works(arch, BF16, lora=Lora(1)) if row.operator == "lora"]
     assert sum(flops) == 2 * (lengths + more)
+
+
+def test_zero_experts_may_leave_a_token_without_any() -> None:
+    # LongCat: 8 experts and 4 that do nothing, of which each token chooses 2. The router has 12 columns of 8.
+    rows = rows_of(replace(MOE, zero_experts=4))
+    assert total(rows, "flops", THREE, "router") == 2 * 2 * 96 * 3
+    # Strict: all of them may choose two that do nothing. A layer of two is 384 bytes an expert.
+    assert total(rows, "flops", THREE, "experts") == total(rows, "weight_bytes", THREE, "experts") == 0
+    # Uniform: 12 (1 - (1 - 2/12)^3) = 5.0556 of the 12, of which 8 / 12 have weights: 3.3704 x 384.
+    assert total(rows, "expert_bytes", THREE, "experts") == pytest.approx(12 * (1 - (5 / 6) ** 3) * 8 / 12 * 384)
+    # Fewer of them than a token chooses: with one, one expert with weights is used at least.
+    one = rows_of(replace(MOE, zero_experts=1))
+    assert total(one, "weight_bytes", THREE, "experts") == 384
+    assert total(one, "flops", THREE, "experts") == 2 * 192 * 3
+    both = total(one, "weight_bytes", THREE, "experts") + total(one, "expert_bytes", THREE, "experts")
+    assert both == pytest.approx(9 * (1 - (7 / 9) ** 3) * 8 / 9 * 384)

@@ -91,18 +91,19 @@ def test_blocks_of_keys_chosen_for_each_kv_head() -> None:
     rows, step = rows_of(chosen), [One(10), One(2)]
     found = elements(rows)
     assert (found["index_queries"], found["index_keys"], "index_weights" in found) == (64, 32, False)
-    # min(11, 6) + min(3, 6) = 9 of 14 pairs; min(10, 6) + 2 = 8 of 12 tokens at 32 bytes, and 12 keys of 2 x 4 x 2.
+    # min(11, 6) + min(3, 6) = 9 of 14 pairs; min(10, 6) + 2 = 8 of 12 tokens at 32 bytes. 11 tokens are over 6 and 3
+    # are not: 11 pairs of the index and 10 keys of 2 x 4 x 2.
     assert total(rows, "flops", step, "attention") == 2 * 2 * 4 * 4 * 9
-    assert total(rows, "flops", step, "index_scores") == 2 * 2 * 2 * 4 * 14
-    assert total(rows, "kv_read_bytes", step) == 8 * 32 + 12 * 16
+    assert total(rows, "flops", step, "index_scores") == 2 * 2 * 2 * 4 * 11
+    assert total(rows, "kv_read_bytes", step) == 8 * 32 + 10 * 16
     # Everything is kept.
     assert total(rows, "stored_bytes", step) == 12 * (32 + 16)
     # Over 2 devices heads and their index queries are divided, the key is not; over 4 there is one of each again.
     for devices, heads in ((2, 1), (4, 1)):
         shard = rows_of(chosen, deployment=Deployment(tensor=devices))
-        assert total(shard, "flops", step, "index_scores") == 2 * 2 * heads * 4 * 14
+        assert total(shard, "flops", step, "index_scores") == 2 * 2 * heads * 4 * 11
         assert total(shard, "weight_bytes", step, "index_queries") == 2 * 8 * heads * 4 * 2
-        assert total(shard, "kv_read_bytes", step, "index_scores") == 12 * 16
+        assert total(shard, "kv_read_bytes", step, "index_scores") == 10 * 16
     shared = rows_of(replace(PLAIN, indexer=Indexer(2, 4, 6, shared=True)))
     assert total(shared, "kv_read_bytes", step) == 8 * 32
 
@@ -231,6 +232,12 @@ def test_a_state_is_read_and_written_once_a_pass() -> None:
     assert total(rows, "weight_bytes", step, "state") == 3 * 7 * 2
     assert total(rows, "flops", step, "state_in_projection") == 3 * 2 * 160 * 5
     assert total(rows, "weight_bytes", step, "state_out_projection") == 3 * 96 * 2
+
+
+def test_the_first_pass_of_a_prompt_has_no_state_to_read() -> None:
+    # 212 bytes a layer and sequence, two layers: one begins its prompt and writes; one goes on with it and one decodes.
+    step = [One(0, 7, prefill=True), One(7, 7, prefill=True), One(9)]
+    assert total(rows_of(MAMBA, 2), "state_bytes", step) == 2 * 212 * (1 + 2 + 2)
 
 
 def test_a_state_is_divided_by_its_heads() -> None:

@@ -15,7 +15,7 @@ from rooflens.analyzer.point import UniformBatch, expected_experts, point_featur
 from rooflens.records import RooflensError, StepTable
 from rooflens.spans import pairs_within, within
 
-SPANS = ("w7", "w1024", "c16", "c8192")
+SPANS = ("w7", "w1024", "c16", "c8192", "o7", "o1024")
 SPREADS = ("expert_spread@128:8:1", "expert_spread@256:8:16", "expert_spread@8:8:1")
 PLAIN = ("passes", "head_passes", "query_tokens", "sampled_rows", "requests", "context_tokens", "encoder_tokens")
 PAIRS = ("causal_pairs", "prefill_pairs", "decode_pairs")

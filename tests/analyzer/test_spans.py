@@ -12,12 +12,14 @@ from rooflens.arch_records import Attention, CompressedAttention, Indexer, Laten
 from rooflens.records import RooflensError
 
 LENGTHS = st.integers(0, 200)
-SPANS = st.builds("{}{}".format, st.sampled_from("wc"), st.integers(1, 70))
+SPANS = st.builds("{}{}".format, st.sampled_from("wco"), st.integers(1, 70))
 
 
 def seen_by(position: int, span: str) -> int:
     """Keys that the query at ``position`` (counted from 1) sees, itself among them: counted one by one."""
     limit = spans.parse(span)
+    if limit.kind == spans.OVER:
+        return position if position > limit.tokens else 0
     if limit.kind == spans.WINDOW:
         return len([key for key in range(1, position + 1) if position - key < limit.tokens])
     return len([key for key in range(1, position + 1) if (key - 1) // limit.tokens == (position - 1) // limit.tokens])
@@ -31,7 +33,11 @@ def test_pairs_are_those_counted_one_by_one(context: int, query: int, span: str)
 
 @given(LENGTHS, SPANS)
 def test_cached_tokens_within_reach(context: int, span: str) -> None:
-    # The next query sees itself and what is cached; a window counts at most one token more than that.
+    # The next query sees itself and what is cached; a window counts at most one token more than that. With exactly as
+    # many tokens as it may have the next query is over, and what is cached is not yet.
+    if span[0] == spans.OVER:
+        assert spans.within(context, span) == seen_by(context, span)
+        return
     cached = seen_by(context + 1, span) - 1
     more = spans.within(context, span) - cached
     assert more in ((0, 1) if span[0] == spans.WINDOW else (0,))
@@ -46,6 +52,9 @@ def test_arrays_give_what_ints_give(rows: list[tuple[int, int]], span: str) -> N
 
 
 def test_by_hand() -> None:
+    # Over 4: queries at 4, 5, 6 see nothing, 5 and 6; of a context of 4 nothing counts, of 5 all.
+    assert spans.pairs_within(3, 3, "o4") == 11
+    assert (spans.within(4, "o4"), spans.within(5, "o4")) == (0, 5)
     # Window of 4, 3 tokens cached, 3 queries at positions 4, 5, 6: each sees 4 keys.
     assert spans.pairs_within(3, 3, "w4") == 12
     # Chunks of 4, 3 cached: position 4 sees 4 keys, 5 sees 1, 6 sees 2.
@@ -79,8 +88,9 @@ def test_spans_of_every_mixer() -> None:
         StateMixer("mamba", 8, 64, 64, 0, 64, 4, 8.0), None,
     )  # fmt: skip
     arch = ModelArch("m", 512, 1000, True, tuple(Layer(1, mixer, None) for mixer in mixers))
-    # Windows 1024, 128 and 512 x 4 = 2048 compressed tokens, top 2048 latents, chunks of 8192.
-    assert spans.spans_of(arch) == ("c8192", "w128", "w1024", "w2048")
+    # Windows 1024, 128 and 512 x 4 = 2048 compressed tokens, top 2048 latents, chunks of 8192. An indexer is idle up to
+    # 2048 tokens, and of entries of 4 tokens each up to 3 more, which are no entry yet.
+    assert spans.spans_of(arch) == ("c8192", "o2048", "o2051", "w128", "w1024", "w2048")
     assert spans.spans_of(ModelArch("m", 512, 1000, True, (Layer(2, plain, None),))) == ()
     drafter = ModelArch("m", 512, 1000, True, (Layer(2, plain, None),), mtp=(Layer(1, sparse, None),))
-    assert spans.spans_of(drafter) == ("w2048",)
+    assert spans.spans_of(drafter) == ("o2048", "w2048")
