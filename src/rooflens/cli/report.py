@@ -199,12 +199,12 @@ def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str |
     ]
     # What a curator wrote of a datasheet is for --json; how a roof was measured decides what it is worth.
     curated = () if hardware.origin == "measured" else hardware.flags
+    lines += [f"          {note}" for note in summary.notes if note not in curated]
     if summary.efficiency is not None:
         origin, source = summary.efficiency.origin, summary.efficiency.source
         lines.append(f"reachable {source if source.startswith(origin) else f'{origin}: {source}'}")
     else:
         lines.append(f"reachable not known: the roof of {hardware.id} was measured, which is what can be reached")
-    lines += [f"          {note}" for note in summary.notes if note not in curated]
     if summary.measurement_invalid:
         lines.append(
             f"measurement_invalid: {summary.below_floor_steps:,} of {summary.compared_steps:,} steps, and "
