@@ -68,7 +68,7 @@ def moved_bytes(rows: Sequence[Work], features: Mapping[str, float]) -> float:
     return sum(memory_bytes(row, features) for row in rows)
 
 
-def cached_bytes(rows: Sequence[Work], features: Mapping[str, float], hardware: HardwareSpec, stages: int = 1) -> float:
+def cached_bytes(rows: Sequence[Work], features: Mapping[str, float], hardware: HardwareSpec, stages: int) -> float:
     """Bytes of them that the last cache of each of ``stages`` devices may keep from step to step."""
     return min(moved_bytes(rows, features), features["passes"] * stages * (hardware.cache_bytes or 0))
 

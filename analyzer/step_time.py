@@ -152,7 +152,7 @@ class Compiled:
 
     def _counts(self, batch: UniformBatch) -> range:
         """Into how many micro-batches it is worth cutting."""
-        return range(1, 2 if batch.prefill else 1 + max(1, min(self.deployment.pipeline, int(batch.sequences))))
+        return range(1, 2 if batch.prefill else 1 + min(self.deployment.pipeline, int(batch.sequences)))
 
     def _reached_s(self, batch: UniformBatch, count: int, whole: Terms) -> float:
         features = point_features(micro_batch(batch, count), self.names)
