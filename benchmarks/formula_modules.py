@@ -19,7 +19,7 @@ TESTS: dict[str, list[str]] = {
     "architecture/": ARCH,
     "acceptance": ["speculation"],
     "arch": ARCH,
-    "capacity": [*PLAN, "handover", "speculation"],
+    "capacity": ["capacity", *PLAN, "handover", "speculation"],
     "collectives": ["collectives", "reachable"],
     "compiled_rows": ["roofline_kinds", "roofline_rows", "roofline", "reachable"],
     "correction": ["correction"],
