@@ -8,7 +8,8 @@ from typing import Any
 DISABLE_VARIABLE = "ROOFLENS_DISABLE"
 # A config.json field is kept if its value is plain; these would name a place or a person.
 LEFT_OUT = ("path", "dir", "file", "url", "token_id", "_name_or_path", "auto_map", "id2label", "label2id", "user")
-MOST_LIST = 512  # a list per layer, not a table
+MOST_LIST = 1024  # a list per layer, or the modules that are not quantised (712 of GLM-5-FP8), not a table
+MOST_DEPTH = 7  # text_config, quantization_config, config_groups, group_0, weights, block_structure
 LONGEST_WORD = 64
 LARGEST = 1 << 63  # of a number
 
@@ -35,9 +36,9 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value if abs(value) < LARGEST else None  # neither infinity nor NaN is
     if isinstance(value, str):
         return word(value)
-    if isinstance(value, list | tuple) and len(value) <= MOST_LIST and depth < 4:
+    if isinstance(value, list | tuple) and len(value) <= MOST_LIST and depth < MOST_DEPTH:
         return [plain(item, depth + 1) for item in value]
-    if isinstance(value, dict) and depth < 4:
+    if isinstance(value, dict) and depth < MOST_DEPTH:
         kept = {str(k): plain(v, depth + 1) for k, v in value.items() if _may_keep(str(k))}
         return {k: v for k, v in kept.items() if v is not None}
     return None

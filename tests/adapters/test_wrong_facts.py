@@ -97,6 +97,15 @@ def test_a_config_keeps_finite_numbers_and_short_words_only() -> None:
     assert plain(config) == {"limit": [0.0, None], "kept": -1.5}
 
 
+def test_a_config_keeps_the_whole_scheme_of_its_weights() -> None:
+    """A scheme lies six objects deep where a model is multimodal; without it the weights would be taken for bf16."""
+    weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
+    kept = [f"model.layers.{n}.mlp.gate" for n in range(712)]  # as many as GLM-5-FP8 leaves unquantised
+    scheme = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}, "ignore": kept}
+    config = {"text_config": {"hidden_size": 4096, "quantization_config": scheme}}
+    assert plain(config) == config
+
+
 def test_an_infinite_config_still_gives_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder("test", folder=folder, model_config={**CONFIG, "time_step_limit": [0.0, math.inf]})
     with recorder.step(contexts=[5]):
