@@ -7,12 +7,15 @@ count here.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from made_points import One, total
 
+from rooflens.analyzer.arch import arch_from_config
+from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.operators import kv_bytes_per_token, works
-from rooflens.analyzer.precision import Precision
+from rooflens.analyzer.precision import Precision, choose_precision, precision_of
 from rooflens.analyzer.work import Work, resident_bytes
 from rooflens.arch_records import (
     Attention,
@@ -25,6 +28,7 @@ from rooflens.arch_records import (
     ModelArch,
     StateMixer,
 )
+from rooflens.records import EngineInfo, RooflensError
 
 BF16 = Precision("bf16", "bf16", "bf16", "bf16")
 FP8_KV = replace(BF16, kv="fp8")
@@ -222,3 +226,94 @@ def test_quantised_weights_leave_head_and_embedding() -> None:
     int4 = works(LLAMA_8B, replace(BF16, weights="int4"))
     assert resident_bytes(int4) == pytest.approx(LINEAR * (0.5 + 2 / 128) + 2 * 2 * HEAD)
     assert all("int4" not in row.compute for row in int4)  # weight-only: the arithmetic stays at 16 bit
+
+
+@pytest.mark.parametrize(
+    ("device", "number_format", "dense_tflops", "taken_for"),
+    [
+        ("l40s", "fp8", 733, 1466),  # BLIS has the sparse figure
+        ("a100-sxm4-80", "bf16", 312, 156),  # mfu-tracker has that of TF32
+        ("h100-sxm5-80", "bf16", 989.4, 1979),
+        # MoE-CAP keeps sparse and dense peaks in one table and halves them all: right for one kind, half for the other.
+        ("h100-sxm5-80", "fp8", 1979, 3958),
+        ("a100-sxm4-80", "int8", 624, 312),
+    ],
+)
+def test_peaks_are_dense_and_whole(device: str, number_format: str, dense_tflops: float, taken_for: float) -> None:
+    """A peak twice too high makes MFU half of what it is, and a floor that compute sets half as long; half a peak makes
+    it 2 x 0.6 = 120 %."""
+    peak = find_hardware(device).peak_flops_per_s[number_format]
+    assert peak / 1e12 == pytest.approx(dense_tflops, rel=0.005)
+    assert max(peak / 1e12, taken_for) / min(peak / 1e12, taken_for) == pytest.approx(2, rel=0.005)
+
+
+def test_a_format_of_half_the_width_is_twice_as_fast_at_most() -> None:
+    """SMs of data centres do 2 x bf16 at 8 bits and, up to the B200, 4 x at 4 bits: a table with sparse and dense rates
+    side by side would show 4 or 1."""
+    for name in ("a100-sxm4-80", "a30", "h100-sxm5-80", "h200-sxm-141", "l4", "l40s", "b200-sxm", "mi300x", "mi355x"):
+        peak = find_hardware(name).peak_flops_per_s
+        for number_format, times in (("fp8", 2), ("int8", 2), ("nvfp4", 4), ("mxfp4", 4)):
+            if number_format in peak:
+                assert peak[number_format] / peak["bf16"] == pytest.approx(times, rel=0.02), (name, number_format)
+
+
+CONFIG = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "hidden_act": "silu", "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["my-finetune", "Qwen3-30B-A3B", "deepseek-v3", "mixtral-8x7b", ""])
+def test_a_name_decides_nothing(name: str) -> None:
+    """MoE-CAP looks for "qwen" and "deepseek" in the name: a renamed fine-tune then is another model. Here the fields
+    are all there is: 32 layers, 131,072 bytes of cache a token, whatever it is called."""
+    arch = arch_from_config(CONFIG, name)
+    assert replace(arch, name="") == arch_from_config(CONFIG, "")
+    assert kv_bytes_per_token(works(arch, BF16)) == 32 * 2 * 8 * 128 * 2
+
+
+def test_a_config_states_its_heads_and_their_width() -> None:
+    """LLM-Viewer and BLIS divide: 4096 / 32 = 128 is right for Llama, 1024 / 16 = 64 is half of Qwen3-0.6B's 128."""
+    assert kv_bytes_per_token(works(arch_from_config(CONFIG), BF16)) == 32 * 2 * 8 * 128 * 2
+    qwen = {**CONFIG, "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 28, "head_dim": 128}
+    assert kv_bytes_per_token(works(arch_from_config(qwen), BF16)) == 28 * 2 * 8 * 128 * 2
+
+
+def test_a_config_states_how_many_matrices_its_mlp_has() -> None:
+    """SiLU in Llama is gated, three matrices of 4096 x 14336; OPT's ReLU and GPT-2's GELU are plain, two. BLIS has two
+    for all: 32 x 58.7e6 = 1.88e9 weights of an 8B model forgotten."""
+    rows = works(arch_from_config(CONFIG), BF16)
+    mlp = sum(total(rows, "weight_bytes", [One(1)], part) for part in ("mlp_in_projection", "mlp_out_projection"))
+    assert mlp == 2 * 32 * 3 * 4096 * 14336
+    opt = {**CONFIG, "model_type": "opt", "hidden_act": "relu"}
+    rows = works(arch_from_config(opt), BF16)
+    mlp = sum(total(rows, "weight_bytes", [One(1)], part) for part in ("mlp_in_projection", "mlp_out_projection"))
+    assert mlp == 2 * 32 * 2 * 4096 * 14336
+
+
+@pytest.mark.parametrize(
+    ("weights", "layers_gb"),
+    [
+        ({"num_bits": 8, "type": "float", "strategy": "channel"}, 6.98),  # fp8: a byte
+        ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, 3.60),  # half, and 2 bytes for 128
+        ({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}, 3.93),  # half, and 1 for 16
+    ],
+)
+def test_a_method_is_no_width(weights: dict[str, Any], layers_gb: float) -> None:
+    """All three are "compressed-tensors", which vLLM takes for half a byte an element: 3.49 GB of 6.98e9 elements, so
+    4.54 GB with the head for an fp8 model that reads 8.03 (measured)."""
+    scheme = {
+        "quant_method": "compressed-tensors", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }  # fmt: skip
+    arch = arch_from_config({**CONFIG, "quantization_config": scheme})
+    rows = [row for row in works(arch, choose_precision(arch)) if row.operator.endswith("projection")]
+    assert total(rows, "weight_bytes", [One(10)]) / 1e9 == pytest.approx(layers_gb, abs=0.01)
+
+
+@pytest.mark.parametrize("method", ["compressed-tensors", "awq", "gptq"])
+def test_a_method_alone_is_refused(method: str) -> None:
+    info = EngineInfo("i", "vllm", quantization=method, weight_dtype="bfloat16")
+    with pytest.raises(RooflensError, match="does not fix the size of a weight"):
+        precision_of(info, arch_from_config(CONFIG))
