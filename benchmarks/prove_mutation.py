@@ -250,7 +250,7 @@ def main() -> None:
     options = parser.parse_args()
     result_file, folder = options.json.resolve(), Path(tempfile.mkdtemp(prefix="mutants-"))
     modules: dict[str, Any] = {}
-    os.nice(5)
+    os.nice(2)
     try:
         for module, entry in prove(folder, options.modules, None if options.all else options.sample):
             if result_file.exists():  # another run may have written other modules
