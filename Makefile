@@ -73,6 +73,7 @@ test-releases: $(OVERLAYS:=/.installed)
 
 bench: $(VENV)/.dev-installed venv-vllm ## cost of the hook beside vLLM's own estimator, speed of the ring reader and of the roofline
 	@$(VLLM_PYTHON) benchmarks/hook_cost.py --json benchmarks/results/hook_cost.json
+	@$(VLLM_PYTHON) benchmarks/beside_vllm.py
 	@$(VENV)/bin/python benchmarks/ring_reader.py --json benchmarks/results/ring_reader.json
 	@$(VENV)/bin/python benchmarks/roofline_speed.py --json benchmarks/results/roofline_speed.json
 
