@@ -173,6 +173,9 @@ def _change(old: ast.AST, new: ast.AST) -> str:
     if isinstance(old, ast.Call) and isinstance(new, ast.Call) and len(old.keywords) > len(new.keywords):
         (lost,) = (keyword for keyword in old.keywords if keyword not in new.keywords)
         return f"{_short(old.func)}(...) without {_short(lost)}"
+    if isinstance(old, ast.Dict) and isinstance(new, ast.Dict):
+        ((was, now),) = (pair for pair in zip(old.keys, new.keys, strict=True) if pair[0] is not pair[1])
+        return "" if was is None or now is None else f"key {_short(was)} -> {_short(now)}"
     if isinstance(old, ast.Return):
         return "return None"
     return f"{_short(old)} -> {_short(new)}"

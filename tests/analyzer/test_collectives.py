@@ -69,6 +69,7 @@ def test_between_and_beyond_the_points() -> None:
     assert seconds_at(points, 1) == 1e-5
     assert seconds_at(points, 0) == 0
     assert seconds_at(points, 40960) == pytest.approx(4e-4)  # on at 102.4 MB/s
+    assert seconds_at(((1024.0, 1e-5), (4096.0, 2e-5)), 8192) == pytest.approx(4e-5)  # the last point's bandwidth
     curve = all_reduce_curve(of("h100-sxm5-80"), 8)
     assert curve is not None
     last = of("h100-sxm5-80").all_reduce_s[8][-1]
