@@ -78,7 +78,10 @@ class CompiledTerms:
 
 
 class ReachableSteps:
-    """The interval of one roofline, compiled once; ``names`` are the features it needs."""
+    """The interval of one roofline, compiled once; ``names`` are the features it needs, those of the roofline first.
+
+    ``features`` computes them, ``efficiency`` says what kernels reach.
+    """
 
     def __init__(
         self, roofline: Roofline, efficiency: Efficiency, clock_ratio: float = 1.0, eager: bool = False
@@ -86,9 +89,9 @@ class ReachableSteps:
         self._rows, self._hardware, self._deployment = roofline.rows, roofline.hardware, roofline.deployment
         self._clock_ratio, self._eager, self.efficiency = clock_ratio, eager, efficiency
         usual = self._terms(self._rows, efficiency)
-        self.names = usual.names
+        self.names = (*roofline.names, *(name for name in usual.names if name not in roofline.names))
         self._usual = CompiledTerms(usual, self.names)
-        self._features = roofline.features_called(self.names)
+        self.features = roofline.features_called(self.names)
 
     def _terms(self, rows: Sequence[Work], reached: Efficiency) -> Terms:
         return terms_of(rows, self._hardware, reached, self._deployment, self._clock_ratio, self._eager)
@@ -107,18 +110,10 @@ class ReachableSteps:
         """What usual kernels take for ``features`` (names, steps)."""
         return self._usual.seconds(features)
 
-    def beside(self, table: StepTable, analysis: StepAnalysis) -> StepAnalysis:
-        """``analysis``, which is of ``table``, with what usual kernels take for each of its steps."""
-        reachable_s = np.empty(len(table))
-        for place, features, _ in self._features.chunks(table):
-            reachable_s[place] = self._usual.seconds(features)
-        reachable_s = np.where(analysis.modelled, np.maximum(reachable_s, analysis.floor_s), np.nan)
-        return replace(analysis, reachable_s=reachable_s, efficiency=self.efficiency)
-
     def of(self, table: StepTable, analysis: StepAnalysis) -> Reachable:
         """The interval of every step of ``table``, of which ``analysis`` is."""
         ends = np.empty((3, len(table)))
-        for place, features, _ in self._features.chunks(table):
+        for place, features, _ in self.features.chunks(table):
             for row, terms in enumerate((self._fast, self._usual, self._slow)):
                 ends[row, place] = terms.seconds(features)
         ends[0] = np.maximum(ends[0], analysis.floor_s)

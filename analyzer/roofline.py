@@ -60,8 +60,8 @@ class Roofline:
 
         ``longest_tokens`` is the longest context that the engine takes, as the model says where None; ``kv_groups``
         how many groups of layers have blocks of their own. What is reachable also depends on ``graph_sizes``, the
-        numbers of tokens that graphs were captured for, and on whether the engine is ``eager``, without any. Raises RooflensError for a model that cannot be divided
-        so, or several devices without a link.
+        numbers of tokens that graphs were captured for, and on whether the engine is ``eager``, without any.
+        Raises RooflensError for a model that cannot be divided so, or several devices without a link.
         """
         self.arch, self.hardware, self.precision = arch, hardware, precision
         self.deployment, self.block_tokens, self.kv_groups = deployment, block_tokens, kv_groups
@@ -110,12 +110,15 @@ class Roofline:
         """Features of this engine's steps; RooflensError for a name that is none."""
         return Features(names, self.block_tokens, self.longest_tokens, self.kv_groups, self.graph_sizes)
 
-    def chunks(self, table: StepTable) -> Iterator[tuple[slice, Matrix, NDArray[np.bool_]]]:
+    def chunks(
+        self, table: StepTable, source: Features | None = None
+    ) -> Iterator[tuple[slice, Matrix, NDArray[np.bool_]]]:
         """The steps of ``table`` in order, some thousands at a time: which, their features, which are modelled.
 
-        Features have the shape (names, steps) and are NaN where a step is not modelled. Raises what analyse raises.
+        Features have the shape (names, steps) and are NaN where a step is not modelled; ``source`` may give more of
+        them than this roofline's own. Raises what analyse raises.
         """
-        for place, features, known in self._features.chunks(table):
+        for place, features, known in (source or self._features).chunks(table):
             known &= _of_modelled_kind(table, place)
             if not known.all():
                 features[:, ~known] = np.nan
@@ -155,14 +158,24 @@ class Roofline:
         that the device does not state leaves a floor of memory and link. Raises RooflensError for a column missing
         altogether.
         """
+        return self._analysed(table, None)
+
+    def analyse_all(self, table: StepTable) -> StepAnalysis:
+        """What analyse gives, with what is reachable beside it where that is known."""
+        return self._analysed(table, self.reached)
+
+    def _analysed(self, table: StepTable, reached: ReachableSteps | None) -> StepAnalysis:
         count = len(table)
         columns, modelled = np.empty((5, count)), np.empty(count, dtype=bool)
-        bound = np.empty(count, dtype=np.int8)
+        bound, reachable_s = np.empty(count, dtype=np.int8), np.empty(count)
         rest = self._analysis.empty(count)
-        for place, features, known in self.chunks(table):
-            self._bound(features, columns[:, place], bound[place])
+        for place, features, known in self.chunks(table, reached.features if reached else None):
+            own = features[: len(self.names)]
+            self._bound(own, columns[:, place], bound[place])
             modelled[place] = known
-            self._analysis.fill(features, self.sides, rest[:, place])
+            self._analysis.fill(own, self.sides, rest[:, place])
+            if reached:
+                reachable_s[place] = reached.seconds(features)
         floor_s, expected_s, memory_s, compute_s, link_floor_s = columns
         observed_s, compared = _observed(table, modelled)
         found = self._analysis.named(rest)
@@ -193,12 +206,9 @@ class Roofline:
             group_flops=found.group_flops,
             notes=(*self._notes, *self._features.notes(table)),
             compute_known=self._unknown is None,
+            reachable_s=np.maximum(reachable_s, floor_s) if reached else None,
+            efficiency=reached.efficiency if reached else None,
         )
-
-    def analyse_all(self, table: StepTable) -> StepAnalysis:
-        """What analyse gives, with what is reachable beside it where that is known."""
-        analysis = self.analyse(table)
-        return self.reached.beside(table, analysis) if self.reached else analysis
 
     def bounds_of_many(self, tables: Iterable[StepTable]) -> Iterator[Bounds]:
         """The bounds of tables that follow each other, one at a time: memory does not grow with their number."""

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_windows import case, info_with, merged, steps, window
+from made_windows import H100, ROOFLINE, case, info_with, merged, steps, window
 
 from rooflens.analyzer.rules import RULES
+from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.window_figures import window_figures
 from rooflens.findings import Code, Finding, Status
 from rooflens.records import StepTable
 
@@ -68,8 +70,26 @@ def test_whether_the_output_was_always_there(waits: float, call: float, status: 
     if status is Status.FIRING:
         assert found.price is not None
         assert found.price.saved_low_s == 0.0
+        assert "above the floor" in found.price.derivation, "what is reachable was not asked for"
     if status is Status.CANNOT_TELL:
         assert "ROOFLENS_DEVICE_TIME=1" in found.missing[0]
+
+
+@pytest.mark.parametrize("factor", [1.2, 4.0])
+def test_what_kernels_reach_is_not_the_hosts_to_lose(factor: float) -> None:
+    table = steps(factor=factor)
+    observed = table["observed_s"]
+    table = StepTable({**table.columns, "wait_s": 0.0 * observed, "executor_s": 0.1 * observed})
+    there = window(table, info=AHEAD)
+    there = replace(there, analysis=ROOFLINE.analyse_all(table))
+    assert there.analysis is not None
+    assert there.analysis.reachable_s is not None
+    found = RULES[Code.HOST_OVERHEAD](Case((there,), (window_figures(there),), ROOFLINE, H100))
+    assert found.price is not None
+    above_s = max(0.0, float((observed - there.analysis.reachable_s).sum()))
+    assert found.price.saved_high_s == pytest.approx(above_s)
+    assert found.price.saved_s == pytest.approx(above_s / 2)
+    assert "above what is reachable" in found.price.derivation
 
 
 def test_what_is_missing_is_named() -> None:
