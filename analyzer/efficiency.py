@@ -37,7 +37,7 @@ def kin() -> Mapping[str, str]:
 
 
 def efficiency_of(hardware: HardwareSpec) -> Efficiency | None:
-    """What kernels reach on ``hardware``; None where its roof was measured, which says what is reached already.
+    """What kernels reach on ``hardware``; None where its roof was measured, which says nothing of kernels.
 
     ``origin`` is 'published' for a device with a kernel table of its own, else 'assumed', and ``source`` names whose
     figures stand in.

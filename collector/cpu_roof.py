@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import DISTURBED, HardwareSpec
 
 Vector = NDArray[np.float32]
 Clock = Callable[[], float]
@@ -27,7 +27,7 @@ FALLBACK_CACHE_BYTES = 32 << 20  # where /sys does not say; large enough for mos
 LARGEST_EXTRA_BYTES = 2 << 30  # a size beyond the needed four caches is left out where it takes long to fill
 MEMORY_SHARE = 0.25  # of the available memory may be used for the measurement
 BUSY_SHARE = 0.5  # a one-minute load above this part of the cores means that others took some of the roof
-BUSY = "others used the machine (load {load:.1f} on {cores} cores): the roof may be too low, measure again in quiet"
+BUSY = DISTURBED + " (load {load:.1f} on {cores} cores): the roof may be too low, measure again in quiet"
 GEMM_SIZES = (512, 1024, 2048)
 READ_SHARE = 0.6  # of the time goes to reading, the rest to multiplying
 

@@ -19,7 +19,7 @@ from rooflens.collector.cpu_roof import (
     memory_total_bytes,
     usable_cores,
 )
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import DISTURBED, HardwareSpec
 
 LEAST_BYTES = 1 << 20
 ROW = 1024  # elements; a piece is cut in rows, since a product with a vector needs a matrix
@@ -29,7 +29,7 @@ PIECE_BYTES = (
 READ_SHARE = 0.6  # of the time goes to reading, the rest to multiplying
 GEMM_SIZES = (384, 512, 768, 1024)  # below 20 ms each on one core, so that some run undisturbed
 BUSY_SHARE = 0.5  # a one-minute load above this part of the cores means that others used the machine
-BUSY = "others used the machine (load {load:.1f} on {cores} cores): each part counts at its fastest pass"
+BUSY = DISTURBED + " (load {load:.1f} on {cores} cores): each part counts at its fastest pass"
 
 
 def measure_step_roof(read_bytes: int, seconds: float, clock: Clock = time.perf_counter) -> HardwareSpec:

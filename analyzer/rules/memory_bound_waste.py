@@ -53,7 +53,7 @@ def memory_bound_waste(case: Case) -> Finding:
         return cleared(case, CODE, "the steps are not bound by memory")
     reach = reachable(roofline, table, analysis)
     if reach is None:
-        return cannot_tell(case, CODE, f"what a tuned engine reaches on {roofline.hardware.id}")
+        return cannot_tell(case, CODE, f"what is reachable on {roofline.hardware.id}")
     observed_s, slow_s = float(analysis.observed_s[rows].sum()), float(reach.slow_s[rows].sum())
     evidence = _evidence(analysis, reach, rows)
     if observed_s <= MARGIN_RATIO * slow_s:

@@ -34,6 +34,9 @@ class HardwareSlice:
     compute_known: bool
 
 
+DISTURBED = "others used the machine"  # how the flag of a measurement begins that others disturbed
+
+
 @dataclass(frozen=True, slots=True)
 class HardwareSpec:
     """One device, as its documents (``origin`` 'datasheet') or a measurement (``origin`` 'measured') give it.
@@ -67,6 +70,11 @@ class HardwareSpec:
     flags: tuple[str, ...] = ()
     other_names: tuple[str, ...] = ()
     slices: tuple[HardwareSlice, ...] = ()
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether others used the machine while its roof was measured, which may then be too low."""
+        return any(flag.startswith(DISTURBED) for flag in self.flags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.cli import EXIT_FAULT, main, predict_answer
+from rooflens.collector import cpu_roof, step_roof
 
 LLAMA_70B = ("predict", "--model", "meta-llama-3-70b", "--hardware", "h100-sxm5-80")
 TINY = {
@@ -62,6 +63,25 @@ def test_without_a_rate_the_floor_is_that_of_memory(capsys: pytest.CaptureFixtur
     chosen = shown(capsys, "predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu", "--weights", "fp32")[1]
     assert chosen["mfu"] > 0
     assert "no dtype" not in " ".join(chosen["notes"])
+
+
+def test_a_roof_that_others_disturbed_claims_no_floor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = cpu_roof.BUSY.format(load=8.3, cores=2), step_roof.BUSY.format(load=8.3, cores=2)
+    for flag in found:
+        spec = replace(find_hardware("l40s"), id="this-cpu", origin="measured", flags=(flag,))
+        monkeypatch.setattr(predict_answer, "measured_cpu", lambda spec=spec: spec)
+        words = ("predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu")
+        for more in ((), ("--batch", "1,2")):
+            assert main([*words, *more]) == 0
+            text = capsys.readouterr().out
+            assert "measured roof, may be too low" in text
+            assert "no step can be shorter" not in text
+    spec = replace(find_hardware("l40s"), id="this-cpu", origin="measured", flags=())
+    monkeypatch.setattr(predict_answer, "measured_cpu", lambda: spec)
+    assert main([*words]) == 0
+    assert "no step can be shorter" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("cpu")

@@ -166,7 +166,7 @@ def test_of_a_mixture_the_strict_and_the_expected_floor_are_shown(
         assert 4 * floor["floor_s"] < floor["expected_s"] < floor["reachable_s"] < floor["observed_s"]
 
 
-def test_a_measured_roof_says_why_nothing_is_reachable_beyond_it(
+def test_a_measured_roof_says_why_it_is_not_known_what_is_reachable(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with made_engine(folder) as engine:
@@ -175,5 +175,5 @@ def test_a_measured_roof_says_why_nothing_is_reachable_beyond_it(
         hardware = replace(find_hardware("h100-sxm5-80"), id="mine", origin="measured")
         summary, _, problem = lay_beside(recording, hardware)
         lines = text(recording, summary, hardware, problem).splitlines()
-    assert "reachable not known: the roof of mine was measured, which is what can be reached" in lines
+    assert "reachable not known on mine: its bandwidth and arithmetic were measured, none of its kernels" in lines
     assert "reachable" not in next(line for line in lines if line.startswith("where"))

@@ -86,6 +86,11 @@ def _cache_notes(result: Prediction) -> Iterator[str]:
         yield cache_note(result.cached_bytes, whole=result.memory_s == 0)
 
 
+def floor_words(hardware: HardwareSpec) -> str:
+    """What a floor claims: everything, unless the roof was measured while others used the machine."""
+    return "measured roof, may be too low" if hardware.disturbed else "no step can be shorter"
+
+
 def roof_words(hardware: HardwareSpec) -> str:
     """Which rate compute times are said of, which may be above the peak that MFU is said of."""
     if hardware.announced_flops_per_s:

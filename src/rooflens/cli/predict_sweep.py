@@ -17,7 +17,7 @@ from rooflens.cli.predict_figures import (
     likely,
     token_word,
 )
-from rooflens.cli.predict_notes import misfit, notes
+from rooflens.cli.predict_notes import floor_words, misfit, notes
 from rooflens.cli.predict_options import SWEPT, Asked, Sweep
 from rooflens.cli.predict_speculation import HEAD, acceptance_words, sweep_cells
 from rooflens.cli.predict_text import reachable_words
@@ -122,7 +122,7 @@ def _axis(one: Answer, name: str) -> str:
 
 
 def _legend(found: Sequence[Answer], some_expected: bool, some_reachable: bool) -> Iterator[str]:
-    yield "floor: no step can be shorter; bound, MFU and MBU are those of a step at the floor"
+    yield f"floor: {floor_words(found[0].hardware)}; bound, MFU and MBU are those of a step at the floor"
     if some_expected:
         yield f"expected: {EXPECTED_WORDS}"
     if some_reachable:

@@ -17,7 +17,7 @@ from rooflens.cli.predict_figures import (
     has_expected,
     token_word,
 )
-from rooflens.cli.predict_notes import misfit, notes, roof_words, spread_words
+from rooflens.cli.predict_notes import floor_words, misfit, notes, roof_words, spread_words
 from rooflens.cli.predict_speculation import speculation_rows
 from rooflens.cli.units import (
     NOT_KNOWN,
@@ -113,10 +113,10 @@ def reachable_words(answer: Answer) -> str:
 def _floor_remark(answer: Answer) -> str:
     result = answer.result
     if result.bound_known:
-        return f"bound by {result.bound}; no step can be shorter"
+        return f"bound by {result.bound}; {floor_words(answer.hardware)}"
     if not result.floor_s:
         return "compute is not known, and all bytes may come from the last-level cache"
-    return f"of {result.bound} alone; no step can be shorter, but another side may bind"
+    return f"of {result.bound} alone; {floor_words(answer.hardware)}, but another side may bind"
 
 
 def _rates(answer: Answer) -> Iterator[Row]:
@@ -220,4 +220,5 @@ def sentence(answer: Answer) -> str:
     takes = f"{reason} takes {duration_text(result.floor_s)} at best"
     if result.bound_known:
         return f"This {phase} step is bound by {result.bound}: {takes} ({others})."
-    return f"What bounds this {phase} step is not known; no step can be shorter, since {takes} ({others})."
+    since = "by a measured roof that may be too low," if hardware.disturbed else "no step can be shorter, since"
+    return f"What bounds this {phase} step is not known; {since} {takes} ({others})."

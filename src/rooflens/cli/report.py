@@ -204,7 +204,9 @@ def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str |
         origin, source = summary.efficiency.origin, summary.efficiency.source
         lines.append(f"reachable {source if source.startswith(origin) else f'{origin}: {source}'}")
     else:
-        lines.append(f"reachable not known: the roof of {hardware.id} was measured, which is what can be reached")
+        lines.append(
+            f"reachable not known on {hardware.id}: its bandwidth and arithmetic were measured, none of its kernels"
+        )
     if summary.measurement_invalid:
         lines.append(
             f"measurement_invalid: {summary.below_floor_steps:,} of {summary.compared_steps:,} steps, and "
