@@ -39,7 +39,7 @@ TESTS: dict[str, list[str]] = {
     "plan": [*PLAN, "step_time"],
     "point": ["point", "predict_deployments"],
     "precision": ["precision", "quantization", "operators"],
-    "predict": [*PLAN, "assumptions"],
+    "predict": ["prediction_sums", *PLAN],
     "products": ["products", "features"],
     "quantization": ["format_names", "quantization", "precision"],
     "quantization_methods": ["quantization", "precision"],

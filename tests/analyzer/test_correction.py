@@ -117,6 +117,12 @@ def test_the_times_of_a_window_by_regime() -> None:
     }
 
 
+def test_steps_of_which_nothing_is_reachable_do_not_count() -> None:
+    table = steps(4, [32, 32, 32, 32], [1000, 1000, 1000, 1000])
+    observed_s, reachable_s = np.array([1.0, 2, 4, 8]), np.array([1.0, 0.0, np.nan, 2.0])
+    assert window_times(table, observed_s, reachable_s) == {Regime("decode", 5, 4): (9.0, 3.0)}
+
+
 def test_a_row_of_several_steps_counts_by_its_means() -> None:
     table = merged(steps(100, 32, 1000), 10)
     found = window_times(table, np.full(10, 2.0), np.full(10, 1.0))
@@ -131,6 +137,11 @@ def test_a_fit_finds_what_points_were_made_of() -> None:
     assert found.scale == pytest.approx(1.1, rel=1e-4)
     assert found.per_layer_s == pytest.approx(40e-6, rel=1e-3)
     assert found.seconds(10e-3, 50) == pytest.approx(13e-3, rel=1e-3)  # 1.1 x 10 ms + 50 x 40 us
+
+
+def test_three_points_are_enough_for_both() -> None:
+    found = fit([POINTS[0], POINTS[4], POINTS[11]])
+    assert (found.scale, found.per_layer_s) == (pytest.approx(1.1, rel=1e-3), pytest.approx(40e-6, rel=1e-2))
 
 
 def test_a_few_wild_points_hardly_move_it() -> None:
@@ -149,7 +160,9 @@ def test_few_points_give_a_scale_alone() -> None:
     assert fit([Point(2e-3, 2e-3, 32), Point(8e-3, 2e-3, 80)]) == Fit(pytest.approx(2.0), 0.0)  # sqrt(1 x 4)
 
 
-@pytest.mark.parametrize("points", [[], [Point(0.0, 1.0, 1)], [Point(1.0, math.nan, 1)], [Point(1.0, 1.0, -3)]])
+@pytest.mark.parametrize(
+    "points", [[], [Point(0.0, 1.0, 1)], [Point(math.inf, 1.0, 1)], [Point(1.0, math.nan, 1)], [Point(1.0, 1.0, -3)]]
+)
 def test_what_cannot_be_fitted_is_one_line(points: list[Point]) -> None:
     with pytest.raises(RooflensError, match=r"^(no points|a point) to fit"):
         fit(points)
