@@ -66,7 +66,7 @@ class Drafter:
             plan,
             devices=plan.ranks * spread.tensor,
             deployment=spread,
-            batch=max(1, math.ceil(plan.batch / micro_batches)),
+            batch=math.ceil(plan.batch / micro_batches),
             query_tokens=1,
             lora_rank=None,
             memory_bytes=None,
@@ -171,7 +171,7 @@ class _Maker:
 
 def _model(maker: _Maker) -> Compiled:
     if maker.draft.model is None:
-        raise RooflensError("--spec-method model needs the draft model: say --spec-model NAME or config.json")
+        raise RooflensError("--spec-method model needs the draft model: say --draft-model NAME or config.json")
     return maker.compiled(maker.draft.model, maker.plain)
 
 

@@ -139,6 +139,8 @@ def test_the_layer_of_a_draft_follows_the_model() -> None:
     shared = MixtureOfExperts(64, 6, 1000, gated=True, shared_intermediate_size=500)
     wide = replace(sparse(), layers=(replace(sparse().layers[0], mlp=shared),))
     assert eagle_arch(wide).layers[0].mlp == DenseMLP(6500, gated=True)
+    widths = tuple(Layer(1, sparse().layers[0].mixer, DenseMLP(size, gated=False)) for size in (1000, 3000, 2000))
+    assert eagle_arch(replace(sparse(), layers=widths)).layers[0].mlp == DenseMLP(3000, gated=True)
     bare = replace(sparse(), layers=(Layer(1, Attention(8, 2, 64, 32, window_tokens=100), None),))
     found = eagle_arch(bare, 1000)
     assert found.layers == (Layer(1, Attention(8, 2, 64, 32), DenseMLP(4 * 2048, gated=True)),)
