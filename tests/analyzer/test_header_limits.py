@@ -149,6 +149,15 @@ def test_tensors_and_their_places(tmp_path: Path) -> None:
     assert "a" in refused(tmp_path / "a.gguf", [], overlapping, 100)
 
 
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(4, "q4_2"), (5, "q4_3"), (31, "q4_0_4_4"), (32, "q4_0_4_8"), (33, "q4_0_8_8"), (36, "iq4_nl_4_4"),
+     (37, "iq4_nl_4_8"), (38, "iq4_nl_8_8")],
+)  # fmt: skip
+def test_types_that_are_gone_are_named(tmp_path: Path, number: int, name: str) -> None:
+    assert f"type {name} (removed" in refused(tmp_path / "a.gguf", [], [tensor("a", number, (32,))], 100)
+
+
 def test_data_begins_at_the_alignment(tmp_path: Path) -> None:
     def aligned(to: int, data_bytes: int) -> GgufHeader:
         name = pair("general.alignment", U32, struct.pack("<I", to))
