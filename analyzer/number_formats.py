@@ -35,7 +35,7 @@ WEIGHT_FORMATS: Mapping[str, NumberFormat] = {
     "int8": NumberFormat(1.0, ("int8", "bf16")),
     "nvfp4": NumberFormat(0.5625, ("nvfp4", "fp8", "bf16")),  # an fp8 scale for 16 elements
     "mxfp4": NumberFormat(0.53125, ("mxfp4", "fp8", "bf16")),  # an e8m0 scale for 32 elements
-    "mxfp6": NumberFormat(0.78125, ("mxfp6", "fp8", "bf16")),
+    "mxfp6": NumberFormat(0.78125, ("fp6", "fp8", "bf16")),
     "mxfp8": NumberFormat(1.03125, ("mxfp8", "fp8", "bf16")),
     "int4": NumberFormat(0.515625, WIDENED),  # weight-only, a 16-bit scale for 128 elements
     "int4-g64": NumberFormat(0.53125, WIDENED),

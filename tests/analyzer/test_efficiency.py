@@ -44,6 +44,15 @@ def test_every_device_has_figures_that_make_sense(spec: HardwareSpec) -> None:
             assert [seconds for _, seconds in row] == sorted(seconds for _, seconds in row)
 
 
+@pytest.mark.parametrize("name", sorted(published()))
+def test_formats_without_a_table_reach_what_their_kin_do(name: str) -> None:
+    found = of(name).gemm_ratio
+    assert found["fp16"] == found["other"] == found["bf16"]
+    wide = found.get("fp8", found["bf16"])
+    assert (found["int8"], found["fp6"]) == (wide, wide)
+    assert found["mxfp4"] == found.get("nvfp4", wide)
+
+
 def test_a_device_without_a_table_says_whose_figures_stand_in() -> None:
     assert of("h100-sxm5-80").origin == "published"
     assert "aiconfigurator-core 0.12.0" in of("h100-sxm5-80").source

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rooflens.analyzer.hardware import fastest, find_hardware, known_hardware
 from rooflens.analyzer.number_formats import KV_FORMATS, WEIGHT_FORMATS, indexer_key_bytes, latent_bytes, normalise
 from rooflens.analyzer.quantization import quantization_of
 from rooflens.arch_records import StoredFormat
@@ -42,7 +43,7 @@ def test_spellings_of_engines(name: str, words: str) -> None:
 # What multiplies: a format's own units, else the next wider ones that it fits into.
 OWN_UNITS = {
     "fp32": ("fp32", "tf32"), "bf16": ("bf16",), "fp16": ("fp16",), "fp8": ("fp8", "bf16"), "int8": ("int8", "bf16"),
-    "nvfp4": ("nvfp4", "fp8", "bf16"), "mxfp4": ("mxfp4", "fp8", "bf16"), "mxfp6": ("mxfp6", "fp8", "bf16"),
+    "nvfp4": ("nvfp4", "fp8", "bf16"), "mxfp4": ("mxfp4", "fp8", "bf16"), "mxfp6": ("fp6", "fp8", "bf16"),
     "mxfp8": ("mxfp8", "fp8", "bf16"), "int4-fp8": ("fp8", "bf16"), "nvfp4-fp8": ("fp8", "bf16"),
     "mxfp4-fp8": ("fp8", "bf16"), "int4-int8": ("int8", "bf16"), "q4_k_m": ("int8", "fp16", "bf16"),
     "q8_0": ("int8", "fp16", "bf16"),
@@ -54,6 +55,14 @@ def test_units_of_a_format(name: str, units: tuple[str, ...]) -> None:
     assert WEIGHT_FORMATS[name].compute == units
     if name in KV_FORMATS:
         assert KV_FORMATS[name].compute == units
+
+
+def test_units_are_those_that_devices_state() -> None:
+    stated = {unit for device in known_hardware().values() for unit in device.ceiling_flops_per_s}
+    named = {unit for kind in (*WEIGHT_FORMATS.values(), *KV_FORMATS.values()) for unit in kind.compute}
+    assert named - stated == {"mxfp8"}  # runs on the units of fp8, which it names next
+    # AMD's CDNA 4 multiplies 6-bit floats as fast as 4-bit ones, twice as fast as 8-bit ones.
+    assert fastest(find_hardware("mi355x"), WEIGHT_FORMATS["mxfp6"].compute) == "fp6"
 
 
 def test_a_cache_adds_scales_to_a_head_only_where_each_token_has_its_own() -> None:
