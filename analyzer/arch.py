@@ -14,10 +14,14 @@ from rooflens.analyzer.architecture.model import language_fields, model
 from rooflens.analyzer.config_fields import shown
 from rooflens.analyzer.precision import stated_weights
 from rooflens.analyzer.quantization import quantization_of
-from rooflens.analyzer.small_file import small_text
+from rooflens.analyzer.small_file import plain_reason, small_text
 from rooflens.analyzer.suggest import did_you_mean
 from rooflens.arch_records import ModelArch
 from rooflens.records import RooflensError
+
+WEIGHT_FILES = (".gguf", ".safetensors")
+QUANTIZATION_FILE = "hf_quant_config.json"  # how ModelOpt says what it did, beside the config
+GIVE_CONFIG = "give the path of a model's config.json, or one of 'rooflens predict --list'"
 
 
 def find_model(name: str, read_quantization: bool = True) -> ModelArch:
@@ -30,7 +34,9 @@ def find_model(name: str, read_quantization: bool = True) -> ModelArch:
         if wanted in (row["id"].casefold(), row["hf_id"].casefold()):
             return arch_from_config(row["config"], row["id"], read_quantization)
     path = Path(name)
-    if name.endswith(".json") or _exists(path):
+    if name.endswith((".json", *WEIGHT_FILES)) or _exists(path):
+        if path.is_dir() and not _exists(path / "config.json"):
+            raise RooflensError(f"{path}: this folder holds no config.json: {GIVE_CONFIG}")
         return arch_from_file(path / "config.json" if path.is_dir() else path, read_quantization)
     names = {n: str(row["id"]) for row in known_models() for n in (row["id"], row["hf_id"])}
     raise RooflensError(
@@ -49,7 +55,11 @@ def known_models() -> tuple[Mapping[str, Any], ...]:
 def arch_from_file(path: Path, read_quantization: bool = True) -> ModelArch:
     """The model of a config.json; a hf_quant_config.json beside it is read for its formats."""
     config = read_json(path)
-    beside = path.with_name("hf_quant_config.json")
+    beside = path.with_name(QUANTIZATION_FILE)
+    if path.name == QUANTIZATION_FILE or (isinstance(config, dict) and set(config) == {"producer", "quantization"}):
+        raise RooflensError(
+            f"{path}: says only how weights are quantised: give the config.json beside it, or its folder"
+        )
     if isinstance(config, dict) and "quantization_config" not in config and _exists(beside):
         quantization = read_json(beside)
         stated = quantization.get("quantization") if isinstance(quantization, dict) else None
@@ -83,9 +93,10 @@ def read_json(path: Path) -> Any:
     """What the file at ``path`` says; RooflensError in one line if it cannot be read."""
     try:
         return json.loads(small_text(path))
+    except FileNotFoundError as error:
+        raise RooflensError(f"{path}: no such file: {GIVE_CONFIG}") from error
     except (OSError, ValueError, RecursionError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RooflensError(f"{path}: cannot be read as JSON: {reason}") from error
+        raise RooflensError(f"{path}: cannot be read as JSON: {plain_reason(error)}") from error
 
 
 def _exists(path: Path) -> bool:

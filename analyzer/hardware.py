@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflens.analyzer.mig import slice_of, slices_of, split_name
-from rooflens.analyzer.small_file import small_text
+from rooflens.analyzer.small_file import plain_reason, small_text
 from rooflens.analyzer.suggest import did_you_mean
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -21,6 +21,9 @@ OWN_FILE = (
     "for another device write a TOML with id, name, vendor, memory_bytes, memory_bandwidth_bytes_per_s, a table "
     "[peak_flops_per_s] (such as bf16 = 9.9e14) and a table [source] with a title, and give its path"
 )
+LINK_KEY = "link.bandwidth_per_direction_bytes_per_s"
+# Less than any device has: a figure below it is in GB, GB/s or TFLOP/s and not in the SI unit that its name says.
+LEAST = {"memory_bytes": 1e6, "memory_bandwidth_bytes_per_s": 1e8, "flops_per_s": 1e9, "bandwidth_bytes_per_s": 1e6}
 
 
 @cache
@@ -80,8 +83,12 @@ def _read(file: Traversable | Path, shown: str) -> HardwareSpec:
     """The device in one TOML file; every fault of the file is one line naming it."""
     try:
         data = tomllib.loads(small_text(file) if isinstance(file, Path) else file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RooflensError(
+            f"{shown}: no such file: give the path of a device's TOML, or one of 'rooflens predict --list'"
+        ) from error
     except (OSError, ValueError) as error:
-        raise RooflensError(f"{shown}: cannot be read as a hardware TOML: {str(error).splitlines()[0]}") from error
+        raise RooflensError(f"{shown}: cannot be read as a hardware TOML: {plain_reason(error)}") from error
     try:
         return _spec(data)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -97,18 +104,20 @@ def _spec(data: Mapping[str, Any]) -> HardwareSpec:
     faster = _rates(data.get("fp16_accumulate_flops_per_s", {}), "fp16_accumulate_flops_per_s")
     ceiling = {f: max(max(rate, faster.get(f, 0.0)) * scale, announced.get(f, 0.0)) for f, rate in peak.items()}
     link = data.get("link", {})
-    bandwidth = link.get("bandwidth_per_direction_bytes_per_s")
+    bandwidth = link.get(LINK_KEY.removeprefix("link."))
     return HardwareSpec(
         id=_text(data["id"], "id"),
         name=_text(data["name"], "name"),
         vendor=_text(data["vendor"], "vendor"),
-        memory_bytes=int(_positive(data["memory_bytes"], "memory_bytes")),
-        memory_bandwidth_bytes_per_s=_positive(data["memory_bandwidth_bytes_per_s"], "memory_bandwidth_bytes_per_s"),
+        memory_bytes=int(_at_least(data["memory_bytes"], "memory_bytes")),
+        memory_bandwidth_bytes_per_s=_at_least(data["memory_bandwidth_bytes_per_s"], "memory_bandwidth_bytes_per_s"),
         peak_flops_per_s=peak,
         ceiling_flops_per_s=ceiling,
         announced_flops_per_s=announced,
         cache_bytes=int(_positive(data["cache_bytes"], "cache_bytes")) if "cache_bytes" in data else None,
-        link_bandwidth_bytes_per_s=None if bandwidth is None else _positive(bandwidth, "link bandwidth"),
+        link_bandwidth_bytes_per_s=None
+        if bandwidth is None
+        else _at_least(bandwidth, LINK_KEY, "bandwidth_bytes_per_s"),
         link_kind=link.get("kind"),
         link_reduces=bool(link.get("reduces_in_network", False)),
         nvml_names=tuple(_text(n, "nvml_names") for n in data.get("nvml_names", ())),
@@ -134,7 +143,15 @@ def _clock_scale(clock: Mapping[str, Any] | None, peak: Mapping[str, float]) -> 
 
 
 def _rates(table: Mapping[str, Any], name: str) -> dict[str, float]:
-    return {str(fmt): _positive(rate, f"{name}.{fmt}") for fmt, rate in table.items()}
+    return {str(fmt): _at_least(rate, f"{name}.{fmt}", "flops_per_s") for fmt, rate in table.items()}
+
+
+def _at_least(value: Any, name: str, kind: str | None = None) -> float:
+    """``value``, where it can be one in the SI unit that the key's name ends in."""
+    found, least = _positive(value, name), LEAST[kind or name]
+    if found < least:
+        raise ValueError(f"{name} = {found:g} is too small to be in SI units: no device has less than {least:g}")
+    return found
 
 
 def _positive(value: Any, name: str) -> float:

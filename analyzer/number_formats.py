@@ -101,7 +101,9 @@ def known_format(name: str, table: Mapping[str, NumberFormat], what: str) -> str
     if found not in table:
         meant = did_you_mean(found[:40], {known: known for known in table})
         known = ", ".join(known for known in COMMON if known in table)
-        raise RooflensError(f"unknown {what} format {name[:40]!r}{meant}; known: {known}")
+        raise RooflensError(
+            f"unknown {what} format {name[:40]!r}{meant}; known: {known}; 'rooflens predict --list' names all"
+        )
     return found
 
 

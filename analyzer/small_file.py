@@ -22,3 +22,12 @@ def small_text(path: Path) -> str:
     if len(raw) > MOST_BYTES:
         raise OSError(f"longer than {MOST_BYTES >> 20} MB")
     return raw.decode("utf-8-sig")
+
+
+def plain_reason(error: Exception) -> str:
+    """Why a file could not be read, in one line of plain words, without number and without the path again."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -17,7 +17,10 @@ USUAL_LINK_DOMAIN = 8  # devices on one NVLink switch of a usual server
 def check_link(hardware: HardwareSpec, devices: int) -> None:
     """RooflensError where several devices are to work together and no link between them is known."""
     if devices > 1 and hardware.link_bandwidth_bytes_per_s is None:
-        raise RooflensError(f"{hardware.id} states no link between devices: tensor parallel {devices} has no roofline")
+        raise RooflensError(
+            f"{hardware.id} states no link between devices: tensor parallel {devices} has no roofline; its TOML would "
+            "say [link] bandwidth_per_direction_bytes_per_s"
+        )
 
 
 def unknown_rate(hardware: HardwareSpec, rows: tuple[Work, ...]) -> str | None:

@@ -199,7 +199,7 @@ def test_a_users_own_file(tmp_path: Path) -> None:
         ("1e14", '"fast"', "peak_flops_per_s.bf16 must be a positive number"),
         ("[source]", "[sources]", "'source' is missing"),
         ("[peak_flops_per_s]", "[peak", "cannot be read as a hardware TOML"),
-        ("bf16 = 1e14", "bf16 = 1e14\n[link]\nkind = 1\nbandwidth_per_direction_bytes_per_s = 0", "link bandwidth"),
+        ("bf16 = 1e14", "bf16 = 1e14\n[link]\nkind = 1\nbandwidth_per_direction_bytes_per_s = 0", "link.bandwidth_per"),
         ('title = "its manual"', "title = 3", "source.title must be text"),
     ],
 )
@@ -212,5 +212,5 @@ def test_a_bad_file_is_one_line(tmp_path: Path, old: str, new: str, message: str
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(RooflensError, match="cannot be read"):
+    with pytest.raises(RooflensError, match="no such file"):
         find_hardware(str(tmp_path / "none.toml"))

@@ -157,7 +157,7 @@ def test_compute_times_name_their_rate(capsys: pytest.CaptureFixture[str]) -> No
         (("--memory", ""), "is no memory size"),
         (("--memory=-5GB",), "--memory must be a positive"),
         (("--bogus",), "unrecognized arguments: --bogus (see 'rooflens predict --help')"),
-        (("--cont", "5"), "unrecognized arguments: --cont 5 (see 'rooflens predict --help')"),
+        (("--cont", "5"), "unrecognized arguments: --cont (did you mean --context?) (see 'rooflens predict --help')"),
     ],
 )
 def test_a_fault_names_the_option_at_fault(

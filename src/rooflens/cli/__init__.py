@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from rooflens import __version__
+from rooflens.analyzer.suggest import did_you_mean
 from rooflens.cli.output import printable
 from rooflens.records import RooflensError
 
@@ -60,8 +62,20 @@ class OneLineParser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
-        """Raise RooflensError instead of printing the usage."""
-        raise RooflensError(f"{message} (see '{self.prog} --help')")
+        """Raise RooflensError instead of printing the usage; a mistyped choice is told what it may have meant."""
+        choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+        hint = _meant(choice[1], [name.strip("' ") for name in choice[2].split(",")]) if choice else ""
+        raise RooflensError(f"{message}{hint} (see '{self.prog} --help')")
+
+    def meant(self, word: str) -> str:
+        """What an option that is none may have meant; nothing for one that there is."""
+        option = word.partition("=")[0]
+        known = self._option_string_actions
+        return "" if option in known else _meant(option, [name for name in known if name.startswith("--")])
+
+
+def _meant(word: str, names: Sequence[str]) -> str:
+    return did_you_mean(word, {name: name for name in names})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +121,7 @@ def _run(words: list[str]) -> int:
     chosen = next((word for word in words if not word.startswith("-")), "")
     verb = VERBS.get(chosen)
     if verb is None:
-        parser = _parser("", None)
+        parser, _ = _parsers("", None)
         parser.parse_args(words)  # --help, --version and an unknown verb end here
         parser.print_help()
         return EXIT_FAULT
@@ -124,14 +138,19 @@ def _run(words: list[str]) -> int:
 
 def _arguments(chosen: str, module: ModuleType, words: list[str]) -> argparse.Namespace:
     """The verb's arguments; one that it does not know points to the verb's own help."""
-    args, unknown = _parser(chosen, module).parse_known_args(words)
+    parser, sub = _parsers(chosen, module)
+    for word in words:
+        if word.startswith("--") and sub is not None and (hint := sub.meant(word)):
+            raise RooflensError(f"unrecognized arguments: {word}{hint} (see 'rooflens {chosen} --help')")
+    args, unknown = parser.parse_known_args(words)
     if unknown:
         raise RooflensError(f"unrecognized arguments: {' '.join(unknown)} (see 'rooflens {chosen} --help')")
     return args
 
 
-def _parser(chosen: str, module: ModuleType | None) -> argparse.ArgumentParser:
-    """All verbs with their help lines, and the arguments of the chosen one."""
+def _parsers(chosen: str, module: ModuleType | None) -> tuple[OneLineParser, OneLineParser | None]:
+    """All verbs with their help lines, and the chosen one's own parser with its arguments."""
+    mine = None
     parser = OneLineParser(
         prog="rooflens", description="How far each step of an LLM serving engine is from its roofline."
     )
@@ -146,4 +165,5 @@ def _parser(chosen: str, module: ModuleType | None) -> argparse.ArgumentParser:
         )
         if module and name == chosen:
             module.add_arguments(sub)
-    return parser
+            mine = sub
+    return parser, mine

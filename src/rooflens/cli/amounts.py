@@ -13,6 +13,7 @@ import re
 BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20}
 LARGEST_COUNT = 10**12  # beyond it a count is a typing error, and no range of it may be built
 MOST_VALUES = 1000  # of one option; a longer sweep is a typing error
+LEAST_PLAIN_BYTES = 1e6  # a memory of less without a unit is one whose unit was forgotten
 HOW_COUNT = "write a number such as 128, 8k (8,192) or 1M (1,048,576)"
 HOW_COUNTS = "write 128, 8k (8,192), a list 1,2,4, a range 1..512 (it doubles) or 1..512:64 (by steps)"
 
@@ -88,6 +89,8 @@ def memory_size(text: str) -> float:
         value = float(found[1].replace(",", "") if found else "")
     except ValueError:
         raise Refused(f"{text[:40]!r} is no memory size: write 80GB, 80GiB or 80e9") from None
+    if 0 < value < LEAST_PLAIN_BYTES and not text.strip()[-1:].isalpha():
+        raise Refused(f"{text[:40]!r} has no unit and would be bytes: write {value:g}GB, {value:g}GiB or {value:g}e9")
     step = 1024 if found and found[3] else 1000
     return value * float(step ** (" kmgtp".index(found[2]) if found and found[2] else 0))
 
