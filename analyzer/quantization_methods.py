@@ -19,24 +19,32 @@ from rooflens.analyzer.quantization_schemes import (
     refused,
     scheme,
     text,
+    width,
 )
 from rooflens.analyzer.quantization_vendors import quark, torchao
 from rooflens.arch_records import FormatRule, StoredFormat
 from rooflens.records import RooflensError
 
+ACTIVATIONS = ("input_activations", "output_activations")  # a group may quantise these alone
+
 
 def schemes(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     """compressed-tensors, and modelopt where it writes the same words: groups of targets, each with a scheme."""
     described = stated.get("config_groups")
-    parts = list(described.values()) if isinstance(described, dict) else [_flat(stated)]
+    parts: dict[str, Any] = described if isinstance(described, dict) else {"weights": _flat(stated)}
     if not isinstance(described, dict) and not isinstance(stated.get("weights"), dict):
         raise refused("config_groups", described)
     default: StoredFormat | None = None
     rules: list[FormatRule] = []
-    for part in parts:
+    for name, part in parts.items():
         if not isinstance(part, dict):
             raise refused("config_groups", type(part).__name__)
         weights = part.get("weights")
+        if "weights" not in part and not any(isinstance(part.get(key), dict) for key in ACTIVATIONS):
+            raise RooflensError(
+                f"quantization_config.config_groups says nothing of the weights of {str(name)[:40]!r}, as where a "
+                "recording cut it off: say --weights"
+            )
         stored = scheme(weights, part.get("input_activations")) if isinstance(weights, dict) else None
         targets = part.get("targets", ["Linear"])
         for target in targets if isinstance(targets, list) else [targets]:
@@ -115,13 +123,13 @@ def _fp8(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
 
 def _awq(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     zeros = stated.get("zero_point", True) is not False
-    return Read(integers(integer(stated, "bits", "w_bit"), integer(stated, "group_size", "q_group_size"), zeros))
+    return Read(integers(width(stated, "bits", "w_bit"), integer(stated, "group_size", "q_group_size"), zeros))
 
 
 def _gptq(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     """GPTQ and GPTQModel: ``dynamic`` names modules by ``-:`` (left alone) and ``+:`` (in another format)."""
     zeros = stated.get("sym", True) is False
-    bits, group = integer(stated, "bits", "w_bit"), integer(stated, "group_size")
+    bits, group = width(stated, "bits", "w_bit"), integer(stated, "group_size")
     stored = integers(bits, group, zeros)
     if stated.get("desc_act") is True:  # the order of the inputs, an int32 each
         stored = StoredFormat(stored.name, stored.bytes_per_element, stored.row_bytes, 4.0)
@@ -156,7 +164,7 @@ def _extra(stated: Mapping[str, Any]) -> tuple[FormatRule, ...]:
 
 def _auto_integers(part: Mapping[str, Any], stated: Mapping[str, Any]) -> StoredFormat:
     both = {**stated, **part}
-    return integers(integer(both, "bits"), integer(both, "group_size"), both.get("sym", True) is False)
+    return integers(width(both, "bits"), integer(both, "group_size"), both.get("sym", True) is False)
 
 
 def _rounded(stated: Mapping[str, Any]) -> StoredFormat:
@@ -186,7 +194,7 @@ def _hqq(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     config = stated.get("quant_config")
     part = config.get("weight_quant_params") if isinstance(config, dict) else stated
     part = part if isinstance(part, dict) else stated
-    return Read(integers(integer(part, "nbits", "bits"), integer(part, "group_size") or 64, zeros=False, nested=4.0))
+    return Read(integers(width(part, "nbits", "bits"), integer(part, "group_size") or 64, zeros=False, nested=4.0))
 
 
 def _words(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:

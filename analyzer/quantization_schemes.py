@@ -50,6 +50,14 @@ def integer(part: Mapping[str, Any], *keys: str) -> int | None:
     return None
 
 
+def width(part: Mapping[str, Any], *keys: str) -> int:
+    """The bits of a weight that the first of the fields states; RooflensError that repeats what is no whole number."""
+    found = integer(part, *keys)
+    if found is None:
+        raise refused(keys[0], next((part[key] for key in keys if part.get(key) is not None), None))
+    return found
+
+
 def names(part: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
     """All strings of the lists under ``keys``."""
     found: list[str] = []
@@ -60,20 +68,22 @@ def names(part: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
 
 
 def refused(field: str, what: object) -> RooflensError:
-    """That a field of quantization_config says what is not understood."""
+    """That a field of quantization_config says what is not understood; None is that it says nothing."""
+    if what is None:
+        return RooflensError(f"quantization_config.{field} is missing: say --weights and --kv")
     return RooflensError(f"quantization_config.{field} says {str(what)[:40]!r}, not understood: say --weights and --kv")
 
 
 def integers(
-    bits: int | None, group: int | None, zeros: bool, activations: str = "", nested: float = 0.0
+    bits: int, group: int | None, zeros: bool, activations: str = "", nested: float = 0.0
 ) -> StoredFormat:
     """Integer weights of ``bits`` with a 16-bit scale, and a zero point of ``bits`` if ``zeros``, for ``group`` inputs.
 
     No group, or one below 1, is a scale for each output row. ``activations``: "fp8" or "int8" where they are narrow
     too; ``nested``: other bytes of a scale.
     """
-    name = INTEGERS.get(bits or 0)
-    if bits is None or name is None:
+    name = INTEGERS.get(bits)
+    if name is None:
         raise refused("bits", bits)
     scale = (nested or SCALE_BYTES) + (bits / 8 if zeros else 0.0)
     name = GROUPED.get((bits, group or 0), name)
@@ -101,7 +111,7 @@ def _side(side: Any) -> bool:
 
 def scheme(weights: Mapping[str, Any], activations: Any, field: str = "config_groups") -> StoredFormat:
     """One scheme in the words of compressed-tensors; ``activations`` None: weights alone are narrow."""
-    bits, kind = integer(weights, "num_bits", "bits"), (text(weights, "type") or "int").lower()
+    bits, kind = width(weights, "num_bits", "bits"), (text(weights, "type") or "int").lower()
     group, strategy = integer(weights, "group_size"), text(weights, "strategy").lower()
     narrow = _narrow(activations)
     if kind == "int":

@@ -308,6 +308,12 @@ def test_kv_cache(stated: dict[str, Any], kv: str | None) -> None:
     assert read(stated).kv == kv
 
 
+@pytest.mark.parametrize("alone", [{"weights": None}, {"input_activations": {"num_bits": 8, "type": "float"}}])
+def test_a_group_may_say_that_weights_stay_as_they_are(alone: dict[str, Any]) -> None:
+    group = {"targets": ["Linear"], **alone}
+    assert read({"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}).default is None
+
+
 @pytest.mark.parametrize(
     ("stated", "named"),
     [
@@ -318,6 +324,15 @@ def test_kv_cache(stated: dict[str, Any], kv: str | None) -> None:
         ({"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse"),
         ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "weight_block_size"),
         ({"quant_method": "awq", "bits": 7}, "'7'"),
+        ({"quant_method": "awq", "bits": "four"}, "bits says 'four'"),
+        ({"quant_method": "gptq", "bits": 4.5}, "bits says '4.5'"),
+        ({"quant_method": "gptq"}, "bits is missing"),
+        ({"quant_method": "hqq", "bits": "four"}, "nbits says 'four'"),
+        ({"quant_method": "auto-round", "bits": None}, "bits is missing"),
+        ({"quant_method": "x", "config_groups": {"g": {"weights": {"num_bits": "8"}}}}, "num_bits says '8'"),
+        ({"quant_method": "x", "config_groups": {"group_7": {}}}, "nothing of the weights of 'group_7'"),
+        ({"quant_method": "x", "config_groups": {"group_7": {"targets": ["Linear"]}}}, "of 'group_7'"),
+        ({"quant_method": "x", "config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"format": "dense"}}}, "'b'"),
         ({"quant_method": "bitsandbytes"}, "load_in_4bit"),
         ({"quant_method": "gguf"}, "name the .gguf file"),
         ({"quant_algo": "W1A1"}, "W1A1"),
