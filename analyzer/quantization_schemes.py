@@ -74,9 +74,7 @@ def refused(field: str, what: object) -> RooflensError:
     return RooflensError(f"quantization_config.{field} says {str(what)[:40]!r}, not understood: say --weights and --kv")
 
 
-def integers(
-    bits: int, group: int | None, zeros: bool, activations: str = "", nested: float = 0.0
-) -> StoredFormat:
+def integers(bits: int, group: int | None, zeros: bool, activations: str = "", nested: float = 0.0) -> StoredFormat:
     """Integer weights of ``bits`` with a 16-bit scale, and a zero point of ``bits`` if ``zeros``, for ``group`` inputs.
 
     No group, or one below 1, is a scale for each output row. ``activations``: "fp8" or "int8" where they are narrow
