@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,12 @@ LEFT_OUT = ("path", "dir", "file", "url", "token_id", "_name_or_path", "auto_map
 MOST_LIST = 1024  # a list per layer, or the modules that are not quantised (712 of GLM-5-FP8), not a table
 MOST_DEPTH = 7  # text_config, quantization_config, config_groups, group_0, weights, block_structure
 LONGEST_WORD = 64
+LONGEST_NAME = 256  # of what names modules of a model, layers.59.block_sparse_moe.shared_experts.gate_proj
 LARGEST = 1 << 63  # of a number
+# Dotted names of modules, with globs: no letter of a path or an address.
+MODULES = re.compile(r"[A-Za-z_*][\w*]*(?:\.[\w*]+)+")
+# Regular expressions that name modules, as quantisation methods mark them; no slash, no drive, no share of a network.
+EXPRESSION = re.compile(r"(?:re:|[-+]:)(?!\\\\)(?:[^\\/:]|\\[^/:]|\(\?:)+")
 
 
 def disabled(environment: Mapping[str, str]) -> bool:
@@ -24,7 +30,12 @@ def _may_keep(name: str) -> bool:
 
 
 def word(value: str, longest: int = LONGEST_WORD) -> str | None:
-    """A word as it is; None for a path, for anything long, and for what a terminal would obey."""
+    """A word as it is; None for a path, for anything long, and for what a terminal would obey.
+
+    What names modules of a model, as the lists that a quantisation leaves alone do, may be longer and have backslashes.
+    """
+    if len(value) <= LONGEST_NAME and value.isprintable() and (MODULES.fullmatch(value) or EXPRESSION.fullmatch(value)):
+        return value
     return None if "/" in value or "\\" in value or len(value) > longest or not value.isprintable() else value
 
 

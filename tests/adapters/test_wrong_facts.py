@@ -106,6 +106,25 @@ def test_a_config_keeps_the_whole_scheme_of_its_weights() -> None:
     assert plain(config) == config
 
 
+NAMES = [
+    "re:.*mlp\\.(gate|up|gate_up|down)_proj.*", r"re:model\.layers\.(?:0|1|2)\b.*", r"-:.*\.attn\.\d+", r"+:.*\w+_proj$",
+    "language_model.model.layers.59.block_sparse_moe.shared_experts.gate_proj", "*.layers.1*.mlp", "re:.*lm_head",
+]  # fmt: skip
+PLACES = [
+    "re:/srv/models/secret", r"C:\secret", r"re:C:\secret", r"re:\\host\secret", "re:https://secret.example", r"a\.b",
+    "-:/home/secret", "x." * 200 + "x", "re:" + "x" * 300, "re:a\n", "https://secret.example.com",
+]  # fmt: skip
+
+
+def test_a_config_keeps_what_names_modules_and_no_place() -> None:
+    """MiniMax-M3 leaves modules of 72 letters alone, Kimi K2.5 names them by expressions: lost, they count as narrow."""
+    assert plain({"ignore": NAMES, "dynamic": dict.fromkeys(NAMES, 1)}) == {
+        "ignore": NAMES,
+        "dynamic": dict.fromkeys(NAMES, 1),
+    }
+    assert plain({"ignore": PLACES, **dict.fromkeys(PLACES, 1)}) == {"ignore": [None] * len(PLACES)}
+
+
 def test_an_infinite_config_still_gives_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder("test", folder=folder, model_config={**CONFIG, "time_step_limit": [0.0, math.inf]})
     with recorder.step(contexts=[5]):
