@@ -36,7 +36,7 @@ TESTS: dict[str, list[str]] = {
     "mig": ["hardware_slices", "hardware"],
     "modules": ["precision", "quantization"],
     "number_formats": ["format_names", "precision", "quantization"],
-    "plan": [*PLAN, "step_time"],
+    "plan": ["plan", *PLAN],
     "point": ["point", "predict_deployments"],
     "precision": ["precision", "quantization", "operators"],
     "predict": ["prediction_sums", *PLAN],

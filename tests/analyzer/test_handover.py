@@ -40,6 +40,10 @@ def test_a_prompt_of_8192_tokens() -> None:
     assert not given(link=Link(5e9)).link_keeps_up
 
 
+def test_a_prompt_is_computed_whole_whatever_its_chunks() -> None:
+    assert given(query_tokens=100) == given()
+
+
 def test_layer_by_layer_only_the_last_layer_is_left() -> None:
     found = given(by_layer=True)
     assert found.exposed_s == pytest.approx(20e-6 + 0.05369 / 80, rel=1e-3)

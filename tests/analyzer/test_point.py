@@ -137,6 +137,16 @@ def test_a_plain_decode_step_is_what_is_meant_without_more_words() -> None:
     assert one("lora_rows", 3, 10) == one("lora_adapters", 3, 10) == one("encoder_tokens", 3, 10) == 0
 
 
+def test_what_goes_on_from_a_state() -> None:
+    # Every decode step does, of a prompt all but its first chunk.
+    continued = [
+        point_features(UniformBatch(3, cached, prefill=prefill), ("continued_requests",))["continued_requests"]
+        for cached in (0, 10)
+        for prefill in (False, True)
+    ]
+    assert continued == [3, 0, 3, 3]
+
+
 def test_blocks_are_whole() -> None:
     assert one("context_blocks", 3, 100, block_tokens=16) == 3 * 7
     assert one("context_blocks", 3, 100) == 300
