@@ -107,7 +107,8 @@ def test_a_config_keeps_the_whole_scheme_of_its_weights() -> None:
 
 
 NAMES = [
-    "re:.*mlp\\.(gate|up|gate_up|down)_proj.*", r"re:model\.layers\.(?:0|1|2)\b.*", r"-:.*\.attn\.\d+", r"+:.*\w+_proj$",
+    "re:.*mlp\\.(gate|up|gate_up|down)_proj.*", r"re:model\.layers\.(?:0|1|2)\b.*", r"-:.*\.attn\.\d+",
+    r"+:.*\w+_proj$",
     "language_model.model.layers.59.block_sparse_moe.shared_experts.gate_proj", "*.layers.1*.mlp", "re:.*lm_head",
 ]  # fmt: skip
 PLACES = [
@@ -117,7 +118,7 @@ PLACES = [
 
 
 def test_a_config_keeps_what_names_modules_and_no_place() -> None:
-    """MiniMax-M3 leaves modules of 72 letters alone, Kimi K2.5 names them by expressions: lost, they count as narrow."""
+    """MiniMax-M3 leaves modules of 72 letters alone, Kimi K2.5 names them by expressions: lost, they count narrow."""
     assert plain({"ignore": NAMES, "dynamic": dict.fromkeys(NAMES, 1)}) == {
         "ignore": NAMES,
         "dynamic": dict.fromkeys(NAMES, 1),
