@@ -13,6 +13,15 @@ from measured_rows import Row
 from rooflens.analyzer.correction import PRIOR_MODELS, Fit
 
 FAR_RATIO = 0.35  # off by more than the goal of the 90th percentile
+TERMS = """Words of the tables below:
+
+- **off by**: predicted / observed - 1, where predicted is what is reachable. With a sign where one is shown: -16% is a
+  step that took longer than predicted, +16% one that was faster. Medians and percentiles over rows are of its size
+  alone, but for the column *signed*, the median with its sign.
+- **uncalibrated**: the model as it comes, without any figure of these rows.
+- **model left out**: with one scale for the pair of hardware and engine, found from its other models; **scales** are
+  the factors found so.
+- **kernels**: *published* where the device has a kernel table, *kin* where its nearest kin's stands in."""
 # Why rows are far off, as far as the rows themselves or their pages tell.
 CAUSES: Mapping[tuple[str, ...], str] = {
     ("m0546", "m0548", "m0549"): "prompts: in the same run the first token of 8,192 came after 3.2 s (m0547), 22 times "
@@ -66,7 +75,7 @@ def below_floor(found: Iterable[tuple[Row, Bound, str]]) -> str:
 
 
 def looks(found: Sequence[Step], busy: Iterable[Step], swept: Sequence[Sweep], middle: Sequence[Sweep]) -> str:
-    """Median and 90th percentile of every look; ``busy`` are rows that were left out because of their prompts."""
+    """What the words mean, then every look; ``busy`` are rows that were left out because of their prompts."""
     published = [step for step in found if not step.assumed]
     out = left_out(found)
     same = [step for step, _ in out]
@@ -85,7 +94,7 @@ def looks(found: Sequence[Step], busy: Iterable[Step], swept: Sequence[Sweep], m
     for name, errors, goal in lines:
         count, mid, most = summary(errors)
         shown.append((name, count, f"{mid:.1%}", f"{most:.1%}", goal))
-    return table(("look", "rows", "median", "90th percentile", "goal"), shown)
+    return f"{TERMS}\n\n{table(('look', 'rows', 'off by, median', '90th percentile', 'goal'), shown)}"
 
 
 def priors(found: Sequence[Step]) -> str:
@@ -94,7 +103,7 @@ def priors(found: Sequence[Step]) -> str:
     for models in (0, 1, 2, 3, 4, 8):
         _, mid, most = summary(step.off(fit) for step, fit in left_out(found, models))
         lines.append((f"{models}{' (chosen)' if models == PRIOR_MODELS else ''}", f"{mid:.1%}", f"{most:.1%}"))
-    return table(("models of no correction", "median", "90th percentile"), lines)
+    return table(("models of no correction", "off by, median", "90th percentile"), lines)
 
 
 def pairs(found: Sequence[Step]) -> str:

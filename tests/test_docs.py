@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -109,6 +110,32 @@ def test_commands_exist(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert re.match(r"https?://", target) or (page.parent / target).exists(), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_one_title(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+
+
+def test_the_readme_says_how_far_off_published_steps_are() -> None:
+    result = json.loads(read("benchmarks/results/roofline.json"))
+    count, middle, most = result["uncalibrated_rows_median_p90"]
+    text = " ".join(read("README.md").split())
+    assert f"{count} decode steps, off by {middle:.1%} in the middle and {most:.0%} at".replace("%", " %") in text
+    assert f"{result['rows']} figures" in text
 
 
 def test_the_changelog_begins_with_this_version() -> None:
