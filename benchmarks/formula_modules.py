@@ -29,7 +29,7 @@ TESTS: dict[str, list[str]] = {
     "figures": ["summary", "window_figures"],
     "ggml_types": ["header_limits", "precision"],
     "gguf_header": ["header_limits", "tensor_files"],
-    "gguf_model": ["tensor_files"],
+    "gguf_model": ["header_limits", "tensor_files"],
     "group_formats": ["precision", "quantization"],
     "handover": ["handover"],
     "hardware": ["hardware", "hardware_slices"],

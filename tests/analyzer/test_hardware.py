@@ -152,6 +152,10 @@ def test_fastest_format() -> None:
     assert fastest(h100, ("fp8", "bf16")) == "fp8"
     assert fastest(a100, ("fp8", "bf16")) == "bf16"  # no fp8 units: the weights are widened
     assert fastest(a100, ("nvfp4",)) is None
+    # By the rate, not by the name or the place in the list.
+    b300 = find_hardware("b300-sxm")
+    assert fastest(b300, ("int8", "bf16")) == fastest(b300, ("bf16", "int8")) == "bf16"
+    assert fastest(b300, ("tf32", "nvfp4", "fp8")) == "nvfp4"
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,54 @@ def test_a_users_own_file(tmp_path: Path) -> None:
     file.write_text(GOOD)
     spec = find_hardware(str(file))
     assert (spec.id, spec.ceiling_flops_per_s["bf16"], spec.link_bandwidth_bytes_per_s) == ("mine", 1e14, None)
+
+
+FULL = (
+    GOOD.replace(
+        "[peak",
+        'cache_bytes = 1000\nnvml_names = ["NVIDIA Mine"]\nother_names = ["mine-too"]\nflags = ["odd"]\n[peak',
+        1,
+    )
+    + """
+[announced_flops_per_s]
+bf16 = 3e14
+fp8 = 9e14
+[link]
+kind = "Rope"
+bandwidth_per_direction_bytes_per_s = 5e10
+reduces_in_network = true
+"""
+)
+
+
+def test_all_that_a_file_may_say(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FULL)
+    assert find_hardware(str(file)) == HardwareSpec(
+        "mine", "My card", "Me", 8_000_000_000, 1e12, {"bf16": 1e14}, {"bf16": 3e14}, {"bf16": 3e14, "fp8": 9e14}, 1000,
+        5e10, "Rope", True, ("NVIDIA Mine",), source="its manual", flags=("odd",), other_names=("mine-too",),
+    )  # fmt: skip
+    file.write_text(GOOD)
+    assert find_hardware(str(file)) == HardwareSpec(
+        "mine", "My card", "Me", 8_000_000_000, 1e12, {"bf16": 1e14}, {"bf16": 1e14}, source="its manual"
+    )
+
+
+@pytest.mark.parametrize(
+    ("clock", "ceiling"),
+    [
+        # 100 SMs x 1000 flops x the highest clock over a printed 1e14.
+        ("sm_count = 100\nflop_per_clock_per_sm_bf16 = 1000\nmax_clock_hz = 1.5e9", 1.5e14),
+        ("sm_count = 100\nflop_per_clock_per_sm_bf16 = 1000\nmax_clock_hz = 0.5e9", 1e14),
+    ],
+)
+def test_a_ceiling_is_the_highest_clock_where_that_is_above_the_peak(
+    tmp_path: Path, clock: str, ceiling: float
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f"{GOOD}[clock]\n{clock}\n")
+    assert find_hardware(str(file)).ceiling_flops_per_s["bf16"] == pytest.approx(ceiling)
+    assert find_hardware(str(file)).peak_flops_per_s["bf16"] == 1e14
 
 
 @pytest.mark.parametrize(

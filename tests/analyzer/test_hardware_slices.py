@@ -25,6 +25,10 @@ def test_a_slice_has_its_share() -> None:
     assert "60 of" not in whole.flags
     assert "MIG slice of h100-sxm5-80" in half.flags[-1]
     assert whole.link_bandwidth_bytes_per_s is not None
+    assert (half.link_kind, half.link_reduces, half.slices) == (None, False, ())
+    assert half.name == f"{whole.name}, MIG 3g.40gb"
+    assert half.nvml_names == tuple(f"{name} MIG 3g.40gb" for name in whole.nvml_names)
+    assert (half.vendor, half.source, half.flags[:-1]) == (whole.vendor, whole.source, whole.flags)
 
 
 @pytest.mark.parametrize(

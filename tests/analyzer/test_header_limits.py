@@ -11,6 +11,7 @@ import pytest
 
 from rooflens.analyzer.ggml_types import GGML_TYPES, MIXES, QUANTISED
 from rooflens.analyzer.gguf_header import GgufHeader, gguf_header
+from rooflens.analyzer.gguf_model import gguf_config
 from rooflens.analyzer.number_formats import WEIGHT_FORMATS
 from rooflens.analyzer.safetensors_header import DTYPE_BITS, safetensors_header
 from rooflens.analyzer.tensor_table import Tensor
@@ -181,6 +182,59 @@ def test_data_begins_at_the_alignment(tmp_path: Path) -> None:
     (tmp_path / "b.gguf").write_bytes(raw + bytes(64 - len(raw) + 15))
     with pytest.raises(RooflensError, match="ends behind"):
         gguf_header(tmp_path / "b.gguf")
+
+
+KEYS = {
+    "embedding_length": "hidden_size", "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
+    "attention.value_length": "v_head_dim", "feed_forward_length": "intermediate_size",
+    "context_length": "max_position_embeddings", "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    "leading_dense_block_count": "first_k_dense_replace",
+}  # fmt: skip
+LEFT_OPEN = (
+    "attention.sliding_window attention.kv_lora_rank attention.indexer.head_count ssm.inner_size ssm.conv_kernel "
+    "wkv.head_size nextn_predict_layers expert_shared_count shortconv.l_cache attention.shared_kv_layers "
+    "embedding_length_per_layer_input interleave_moe_layer_step"
+)
+
+
+def described(path: Path, values: dict[str, int], tensors: tuple[str, ...] = ("token_embd.weight",)) -> dict[str, Any]:
+    pairs = [pair("general.architecture", STRING, text("kin"))]
+    pairs += [pair(f"kin.{key}", U32, struct.pack("<I", value)) for key, value in values.items()]
+    gguf(
+        path,
+        pairs,
+        [tensor(name, 0, (4, 100), 1600 * place) for place, name in enumerate(tensors)],
+        1600 * len(tensors),
+    )
+    return gguf_config(path)
+
+
+def test_fields_of_a_gguf_file(tmp_path: Path) -> None:
+    values = {key: place for place, key in enumerate(KEYS, 1)}
+    told = {"vocab_size": 100, "tie_word_embeddings": True, "mlp_gated": False, "torch_dtype": "float16"}
+    assert described(tmp_path / "a.gguf", values) == {KEYS[key]: value for key, value in values.items()} | told
+    # Without experts nothing is said of them.
+    plain = dict(list(values.items())[:8])
+    assert described(tmp_path / "a.gguf", values | {"expert_count": 0}) == {KEYS[k]: v for k, v in plain.items()} | told
+    # Experts without a width of their own are as wide as the MLP.
+    del values["expert_feed_forward_length"]
+    assert described(tmp_path / "a.gguf", values)["moe_intermediate_size"] == values["feed_forward_length"]
+    names = ("token_embd.weight", "output.weight", "blk.0.ffn_gate_exps.weight")
+    found = described(tmp_path / "a.gguf", plain, names)
+    assert (found["tie_word_embeddings"], found["mlp_gated"]) == (False, True)
+    router = ("token_embd.weight", "blk.0.ffn_gate_inp.weight")
+    assert not described(tmp_path / "a.gguf", plain, router)["mlp_gated"]
+
+
+@pytest.mark.parametrize("key", LEFT_OPEN.split())
+def test_kinds_that_metadata_leaves_open(tmp_path: Path, key: str) -> None:
+    with pytest.raises(RooflensError, match=f"{key} is set"):
+        described(tmp_path / "a.gguf", {key: 2})
+    assert described(tmp_path / "a.gguf", {key: 0})["vocab_size"] == 100
 
 
 # Bytes of a block: the packed bits of its elements, then its scales and minima.

@@ -160,7 +160,9 @@ def test_a_rank_that_is_idle_at_times() -> None:
     assert one("lora_adapters", 0.25, 0, lora_adapters=1) == 0.25
 
 
-@pytest.mark.parametrize("name", ["tokens", "context_tokens@x5", "expert_spread@8", "rank_tokens@none", "rank_tokens"])
+@pytest.mark.parametrize(
+    "name", ["tokens", "context_tokens@x5", "expert_spread@8", "rank_tokens@none", "rank_tokens", "rank_tokens@0"]
+)
 def test_what_is_no_feature(name: str) -> None:
     with pytest.raises(RooflensError):
         one(name, 1, 10)
