@@ -55,6 +55,7 @@ WEIGHT_FORMATS: Mapping[str, NumberFormat] = {
     **{name: NumberFormat(size, GGUF_PRODUCTS) for name, size in QUANTISED.items()},
     **{name: NumberFormat(size, GGUF_PRODUCTS) for name, size in MIXES.items()},
 }
+GGUF_FORMATS = frozenset((*QUANTISED, *MIXES))
 # Attention may multiply in the KV cache's own format (FlashAttention 3 does so with fp8) or widen it. What a latent
 # (MLA) takes in these formats is latent_bytes.
 KV_FORMATS: Mapping[str, NumberFormat] = {

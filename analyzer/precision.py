@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rooflens.analyzer.group_formats import group_formats
-from rooflens.analyzer.number_formats import KV_FORMATS, PLAIN, WEIGHT_FORMATS, NumberFormat, known_format, normalise
+from rooflens.analyzer.number_formats import (
+    GGUF_FORMATS,
+    KV_FORMATS,
+    PLAIN,
+    WEIGHT_FORMATS,
+    NumberFormat,
+    known_format,
+    normalise,
+)
 from rooflens.analyzer.quantization import CHOICES, FIXED_METHODS, SAME_METHOD, quantization_of
 from rooflens.analyzer.tensor_format import TensorFormat
 from rooflens.arch_records import ModelArch, Quantization, StoredFormat
@@ -33,6 +41,7 @@ GROUPS = (
     "attention", "mlp", "experts", "shared_experts", "router", "state", "indexer", "embedding", "head", "mtp",
     "encoder",
 )  # fmt: skip
+GGUF_NOTE = "a GGUF file quantises embedding and head too: they are taken at {}; give the file for their own formats"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,8 @@ class Precision:
 
     A quantised checkpoint leaves embedding and head at 16 bit unless ``head`` says otherwise. ``groups`` are the
     groups of tensors (GROUPS) of which more is known than that. ``indexer_keys`` is the format of the keys of a sparse
-    attention's indexer, None where they are in that of the KV cache.
+    attention's indexer, None where they are in that of the KV cache. ``notes`` are what a reader should know of them,
+    one sentence each.
     """
 
     weights: str
@@ -50,6 +60,7 @@ class Precision:
     activations: str
     groups: Mapping[str, tuple[TensorFormat, ...]] = field(default_factory=dict)
     indexer_keys: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def activation_bytes(self) -> float:
@@ -69,7 +80,8 @@ def choose_precision(arch: ModelArch, weights: str | None = None, kv: str | None
     """The formats of ``arch`` where ``weights`` and ``kv`` (names of the tables) may override its files.
 
     Without an override: what the model's files state of each group, else their activation format. With one, every
-    linear layer has that format. Raises RooflensError for an unknown name.
+    linear layer has that format, and where it is one of GGUF files the embedding and the head as well, which llama.cpp
+    quantises too. Raises RooflensError for an unknown name.
     """
     groups: Mapping[str, tuple[TensorFormat, ...]] = {}
     if not weights and arch.quantization is not None:
@@ -78,6 +90,8 @@ def choose_precision(arch: ModelArch, weights: str | None = None, kv: str | None
     chosen = weight_format(weights) if weights else stated
     activations = chosen if chosen in PLAIN else _narrow(arch.activation_format)
     cache = known_format(kv, KV_FORMATS, "KV") if kv else arch.kv_format or activations
+    if weights and chosen in GGUF_FORMATS:
+        return Precision(chosen, cache, chosen, activations, notes=(GGUF_NOTE.format(chosen),))
     head = groups["head"][0].name if "head" in groups else activations
     return Precision(weights=chosen, kv=cache, head=head, activations=activations, groups=groups)
 
@@ -90,7 +104,9 @@ def precision_of(info: EngineInfo, arch: ModelArch) -> Precision:
     """
     weights = None
     if arch.quantization is None and arch.weight_format is None:
-        if info.quantization:
+        if info.quantization and normalise(info.quantization) in GGUF_FORMATS:
+            weights = info.quantization
+        elif info.quantization:
             arch = replace(arch, quantization=_named(info.quantization))
         else:
             weights = info.weight_dtype

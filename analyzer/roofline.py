@@ -216,7 +216,7 @@ class Roofline:
 
     def _all_notes(self) -> tuple[str, ...]:
         """What a reader of the bounds should know, each one sentence."""
-        found, hardware = list(self.arch.assumptions), self.hardware
+        found, hardware = [*self.arch.assumptions, *self.precision.notes], self.hardware
         cache_bytes = float(hardware.cache_bytes or 0)
         a_pass = float(self.sides.bytes[:, self.names.index("passes")].sum())
         if cache_bytes > CACHE_NOTE_RATIO * a_pass:

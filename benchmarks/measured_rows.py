@@ -58,7 +58,7 @@ SAME_ARCHITECTURE = {
     "meta-llama/Llama-3.3-70B-Instruct": "meta-llama/Meta-Llama-3.1-70B",
     "Qwen/Qwen3-235B-A22B-FP8": "Qwen/Qwen3-235B-A22B",
 }
-QUANTISE_THE_HEAD = ("gpt-fast", "llama.cpp")  # gpt-fast's own GB/s over its tokens/s say so; GGUF mixes are of a file
+QUANTISE_THE_HEAD = ("gpt-fast",)  # its own GB/s over its tokens/s say so
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,22 @@ def test_an_override_is_the_format_of_every_linear_layer() -> None:
         choose_precision(arch, None, "int1")
 
 
+@pytest.mark.parametrize("name", ["q4_k_m", "q8_0", "iq4_xs"])
+def test_a_gguf_format_by_name_is_that_of_embedding_and_head_too(name: str) -> None:
+    arch = arch_from_config(MOE)
+    found, stated = choose_precision(arch, name), precision_of(EngineInfo("i", "llama.cpp", quantization=name), arch)
+    assert found == stated
+    assert (found.weights, found.head, found.activations) == (name, name, "bf16")
+    assert shares(found, "head") == shares(found, "embedding") == [(1, name)]
+    assert shares(found, "router") == BF16
+    assert [f"they are taken at {name}" in note for note in found.notes] == [True]
+    # The head of 16 bit would be the largest part that a strict floor may not count.
+    assert found.parts("head")[0].bytes_per_element == WEIGHT_FORMATS[name].bytes_per_element < 2
+    for other in ("fp8", "int4", "mxfp4", "nvfp4"):
+        wide = choose_precision(arch, other)
+        assert (wide.head, wide.notes) == ("bf16", ())
+
+
 @pytest.mark.parametrize(
     ("method", "experts", "attention"),
     [

@@ -41,7 +41,7 @@ def notes(answer: Answer) -> list[str]:
     unknown = unknown_rate(hardware, works(arch, answer.precision, plan.deployment))
     problem = misfit(answer)
     found = [*(text for text in (problem, unknown) if text), *arch.unknown]
-    found += [*_cache_notes(result)]
+    found += [*answer.precision.notes, *_cache_notes(result)]
     if arch.max_context_tokens and plan.context_tokens > arch.max_context_tokens:
         found.append(f"the model was made for contexts up to {arch.max_context_tokens:,} tokens")
     if any(isinstance(x.mixer, Attention) and plan.deployment.tensor > x.mixer.kv_heads for x in arch.layers):
