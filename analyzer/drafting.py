@@ -119,6 +119,14 @@ def mtp_rows(arch: ModelArch, precision: Precision, deployment: Deployment) -> t
     return mtp_works(first, precision, deployment)
 
 
+def trained_depth(method: str, arch: ModelArch) -> int | None:
+    """Tokens that ``method`` was trained to draft for ``arch``: one for each layer of multi-token prediction.
+
+    None where no figure of the model says it: another draft runs as often as it is asked.
+    """
+    return sum(layer.count for layer in arch.mtp) if method == "mtp" else None
+
+
 def drafter(draft: Draft, target: Compiled, precision: Precision, plan: Plan, deepest: int) -> Drafter:
     """``draft`` compiled for ``plan``, to propose up to ``deepest`` tokens to the model ``target``, whose formats are
     ``precision``; RooflensError for one that cannot be.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rooflens.analyzer.acceptance import Acceptance, check_acceptance, expected_tokens
 from rooflens.analyzer.capacity import device_bytes, held_sequences
-from rooflens.analyzer.drafting import METHODS, Draft, Drafter, drafter
+from rooflens.analyzer.drafting import METHODS, Draft, Drafter, drafter, trained_depth
 from rooflens.analyzer.plan import LARGEST, Plan
 from rooflens.analyzer.precision import Precision
 from rooflens.analyzer.step_time import Compiled
@@ -56,10 +56,14 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """``batch`` is the largest at which speculation gains; None where it always or never does, as ``reason`` says."""
+    """``batch`` is the largest at which speculation gains; None where it always or never does, as ``reason`` says.
+
+    ``always`` is whether it gains at every batch that was tried, or at the largest of them after a dip.
+    """
 
     batch: int | None
     reason: str
+    always: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,16 @@ class Speculator:
         acceptance: Acceptance,
         efficiency: Efficiency | None = None,
     ) -> Speculator:
-        """Raises RooflensError for a draft, an acceptance or a plan that makes no sense."""
+        """Depths that are looked through end at the deepest that is worth a look and that the draft was trained for.
+
+        Raises RooflensError for a draft, an acceptance or a plan that makes no sense.
+        """
         check_acceptance(acceptance)
         if plan.prefill:
             raise RooflensError("speculation speeds up decode only: leave --phase prefill out")
         plan = replace(plan, query_tokens=1)
         deepest = min(DEEPEST, len(acceptance)) if isinstance(acceptance, tuple) else DEEPEST
+        deepest = min(deepest, trained_depth(draft.method, arch) or deepest)
         target = Compiled.of(arch, hardware, precision, plan, efficiency)
         return cls(target, drafter(draft, target, precision, plan, deepest), plan, acceptance, deepest)
 
@@ -150,7 +158,8 @@ class Speculator:
         losing = [at.batch for at in gains if at.gain <= 1.0 and at.batch < gaining[-1]]
         but = f", but for batches about {losing[0]:,} to {losing[-1]:,}" if losing else ""
         if gaining[-1] == tried[-1]:
-            return BreakEven(None, f"always{but}: at batch {tried[-1]:,}, {limit}, the gain is {gains[-1].gain:.3g}")
+            reason = f"always{but}: at batch {tried[-1]:,}, {limit}, the gain is {gains[-1].gain:.3g}"
+            return BreakEven(None, reason, always=True)
         low, high = gaining[-1], tried[tried.index(gaining[-1]) + 1]
         while high - low > 1:
             middle = (low + high) // 2

@@ -1,7 +1,7 @@
 """The roofline beside published measurements: no plain figure below its floor, and how near what is reachable comes.
 
-Under a minute, nothing but this repository is needed. Writes benchmarks/results/roofline.json and its part of
-docs/accuracy.md.
+Under a minute, nothing but this repository is needed. Writes benchmarks/results/roofline.json, its part of
+docs/accuracy.md, and analyzer/data/accuracy.toml, which `rooflens predict` quotes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import re
 import subprocess
 import time
+from statistics import median
 from typing import Any
 
 import roofline_tables as tables
@@ -22,6 +23,8 @@ from measured_verdicts import below
 from rooflens.analyzer.correction import PRIOR_MODELS
 
 RESULT, PAGE = ROOT / "benchmarks" / "results" / "roofline.json", ROOT / "docs" / "accuracy.md"
+ACCURACY = ROOT / "analyzer" / "data" / "accuracy.toml"
+SERVED = "first token of a server, "
 BEGIN, END = "<!-- roofline: begin (written by benchmarks/prove_roofline.py) -->", "<!-- roofline: end -->"
 
 
@@ -34,6 +37,7 @@ def main() -> None:
     write_page(page)
     result = results(bounds, found, left) | {"duration_s": round(time.monotonic() - began_s, 1)}
     RESULT.write_text(compact(result) + "\n", encoding="utf-8")
+    ACCURACY.write_text(quoted(result), encoding="utf-8")
     print(page)
     out = [row.id for row, bound in bounds if row.flag is None and bound.ratio < 1]
     if out:
@@ -85,6 +89,7 @@ def results(bounds: list[tuple[Row, Bound]], found: list[Step], left: dict[str, 
         "below_floor_not_flagged": [row.id for row, bound in bounds if bound.ratio < 1 and row.flag is None],
         "uncalibrated_rows_median_p90": summary(step.off() for step in found),
         "left_out_rows_median_p90": summary(step.off(fit) for step, fit in left_out(found)),
+        "first_token_rows_median": {engine: [len(r), median(r)] for engine, r in sorted(first_tokens().items())},
         "sweep_points_median_p90": summary(off for sweep in sweeps(found) for off in sweep.off),
         "log_scale_within_between": [within, between],
         "id_observed_s_floor_s": [[row.id, bound.observed_s, bound.floor_s] for row, bound in bounds],
@@ -94,6 +99,24 @@ def results(bounds: list[tuple[Row, Bound]], found: list[Step], left: dict[str, 
         ],
         "not_compared": left,
     }
+
+
+def first_tokens() -> dict[str, list[float]]:
+    """By engine: observed over reachable of the first tokens of servers."""
+    return {kind.removeprefix(SERVED): ratios for kind, ratios in prompts().items() if kind.startswith(SERVED)}
+
+
+def quoted(result: dict[str, Any]) -> str:
+    """What the package says of its own errors, as TOML."""
+    number, middle, most = result["uncalibrated_rows_median_p90"]
+    tables_of = [f"[decode]  # |predicted / observed - 1| of single decode steps\nrows = {number}"]
+    tables_of[0] += f"\nmedian_ratio = {middle:.3f}\np90_ratio = {most:.3f}"
+    for engine, (rows_of, ratio) in result["first_token_rows_median"].items():
+        figures = f"rows = {rows_of}\nmedian_ratio = {ratio:.2f}"
+        tables_of.append(f"[first_token.{engine}]  # observed / reachable\n{figures}")
+    source = f"{result['rows']} figures that others published, benchmarks/data/measured.jsonl; docs/accuracy.md"
+    head = "# Written by benchmarks/prove_roofline.py: how far published measurements are from what is reachable."
+    return "\n\n".join([f'{head}\nsource = "{source}"', *tables_of]) + "\n"
 
 
 def write_page(text: str) -> None:

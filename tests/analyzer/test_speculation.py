@@ -16,7 +16,7 @@ from rooflens.analyzer.drafting import eagle_arch
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.precision import choose_precision
 from rooflens.analyzer.predict import Plan, predict
-from rooflens.analyzer.speculation import METHODS, Draft, Speculator
+from rooflens.analyzer.speculation import DEEPEST, METHODS, Draft, Speculator
 from rooflens.arch_records import Attention, Deployment
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -196,7 +196,12 @@ def test_every_method_at_every_depth(method: str) -> None:
     drafting = [gain.draft_s for gain in found.depths()]
     assert drafting[0] == 0
     assert drafting == sorted(drafting)
-    assert (drafting[4] == 0) == (method == "ngram")
+    assert (drafting[-1] == 0) == (method == "ngram")
+    # The config has one layer of multi-token prediction; deeper drafts of it are only made when asked for.
+    assert len(drafting) == 1 + (1 if method == "mtp" else DEEPEST)
+    assert found.best().depth < len(drafting)
+    if method == "mtp":
+        assert found.gain(4).draft_s == pytest.approx(4 * drafting[1])  # one pass after another
 
 
 def test_a_model_with_states_drafts_and_verifies() -> None:

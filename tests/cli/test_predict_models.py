@@ -42,7 +42,7 @@ def test_llama_3_70b_on_eight_h100(capsys: pytest.CaptureFixture[str]) -> None:
     assert row(text, "MFU, MBU").startswith("0.34%, 100.0% ")
     assert row(text, "parameters") == "70.6B"
     # 80 layers x 8 KV heads x 128 x 2 (keys, values) x 2 bytes = 327,680.
-    assert row(text, "KV a sequence") == "320 KiB of 1 tokens: 327,680 bytes, 327,680 a token"
+    assert row(text, "KV a sequence") == "328 kB of 1 tokens: 327,680 bytes (320 KiB), 327,680 a token"
     assert row(text, "ridge").startswith("295 FLOP/B bf16")  # 989.4e12 / 3.35e12 = 295.3
     data = json_of(capsys, *LLAMA, "--context", "1")
     assert data["ridge_flop_per_byte"] == pytest.approx(295.3, abs=0.05)
@@ -68,7 +68,7 @@ def test_deepseek_v3_strict_beside_expected(capsys: pytest.CaptureFixture[str]) 
     assert row(text, "hardware") == "8 x h200-sxm-141 tp 8 ep"
     assert row(text, "parameters").startswith("671B 37.6B of them used by a token")
     # One latent of 512 + 64 elements in each of 61 layers, 2 bytes: 70,272 a token; kept by all 8 devices.
-    assert row(text, "KV a sequence") == f"274 MiB of 4,096 tokens: {4096 * 70_272:,} bytes, 70,272 a token"
+    assert row(text, "KV a sequence") == f"288 MB of 4,096 tokens: {4096 * 70_272:,} bytes (274 MiB), 70,272 a token"
     assert "which keep 8 copies" in row(text, "KV cache")
     # A pass reads at least 8 of 256 experts, 64 tokens under uniform routing 256 (1 - (1 - 8/256)^64) = 222.4.
     strict, spread = data["weight_read_bytes"], data["expert_bytes"]
@@ -90,7 +90,7 @@ def test_gpt_oss_120b_on_one_b200(capsys: pytest.CaptureFixture[str]) -> None:
     # 18 full layers x 8,192 and 18 of window 128, each 2 x 8 x 64 x 2 bytes = 2,048 a token.
     assert data["sequence_kv_bytes"] == 18 * 2048 * (8192 + 128)
     assert data["next_token_kv_bytes"] == 18 * 2048  # the windows are full
-    assert row(text, "KV a sequence").endswith("306,708,480 bytes, 36,864 for one token more")
+    assert row(text, "KV a sequence").endswith("306,708,480 bytes (292 MiB), 36,864 for one token more")
     assert row(text, "parameters").startswith("117B 5.71B")
     assert data["fits"] is True
 
@@ -118,7 +118,7 @@ def test_deepseek_v4_pro_at_a_million_tokens(capsys: pytest.CaptureFixture[str])
     text, data = text_of(capsys, *words), json_of(capsys, *words)
     assert data["context_tokens"] == 1_048_576
     assert data["sequence_kv_bytes"] / GIB == pytest.approx(9.62, abs=0.005)  # vLLM's published figure
-    assert row(text, "KV a sequence").startswith("9.62 GiB of 1,048,576 tokens")
+    assert row(text, "KV a sequence").startswith("10.3 GB of 1,048,576 tokens: 10,334,371,840 bytes (9.62 GiB)")
     assert "experts mxfp4" in row(text, "model")
 
 
@@ -155,7 +155,7 @@ def test_the_best_depth_is_shallower_where_arithmetic_binds(capsys: pytest.Captu
 
 def test_assumed_acceptance_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     words = (*DEEPSEEK_V3, "--spec-method", "mtp")
-    assert row(text_of(capsys, *words), "speculation").endswith("acceptance 0.8 is assumed (say --acceptance)")
+    assert row(text_of(capsys, *words), "speculation") == "mtp, 1 draft acceptance 0.8, assumed (say --acceptance)"
     assert json_of(capsys, *words)["speculation"]["acceptance_assumed"] is True
 
 
@@ -165,8 +165,8 @@ def test_a_chunk_is_part_of_a_prompt(capsys: pytest.CaptureFixture[str]) -> None
     parts = [json_of(capsys, *words, "--chunk", "2k", "--cached", f"{2 * n}k") for n in range(4)]
     assert [part["computed_tokens"] for part in parts] == [2048] * 4
     assert sum(part["flops"] for part in parts) == pytest.approx(whole["flops"], rel=1e-9)
-    assert row(text_of(capsys, *words), "TTFT").endswith("at the floor, of each prompt")
-    assert row(text_of(capsys, *words, "--chunk", "2k"), "chunk").startswith(
+    assert " of each prompt, at the floor, " in row(text_of(capsys, *words), "TTFT")
+    assert row(text_of(capsys, *words, "--chunk", "2k"), "chunk time").startswith(
         row(text_of(capsys, *words, "--chunk", "2k"), "floor").split(" bound")[0]
     )
 

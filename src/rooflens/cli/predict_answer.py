@@ -44,6 +44,7 @@ class Answer:
 
     ``sequence_kv_bytes`` is the cache of one sequence, each entry once however many devices keep it, and
     ``next_token_kv_bytes`` what one more token adds to it. ``exact_weights``: their bytes are those of the files.
+    ``without_ep`` is the same without the --ep that was asked for.
     """
 
     asked: Asked
@@ -57,6 +58,7 @@ class Answer:
     exact_weights: bool = False
     speculation: Speculation | None = None
     handover: Handover | None = None
+    without_ep: Prediction | None = None
 
     @property
     def phase(self) -> str:
@@ -149,7 +151,10 @@ def answer(asked: Asked, sources: Sources) -> Answer:
     each, longer = (kv_bytes(arch, precision, plan.context_tokens + more, plan.encoder_tokens) for more in (0, 1))
     exact = asked.weights is None and files_of(asked.model) is not None
     sent = None if asked.kv_link is None else _handover(asked.kv_link, arch, hardware, precision, plan)
-    return Answer(asked, arch, hardware, precision, plan, result, each, longer - each, exact, found, sent)
+    cut = None
+    if asked.ep:
+        cut = predict(arch, hardware, precision, replace(plan, deployment=replace(plan.deployment, expert=False)))
+    return Answer(asked, arch, hardware, precision, plan, result, each, longer - each, exact, found, sent, cut)
 
 
 def _handover(

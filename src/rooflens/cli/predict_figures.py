@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rooflens.analyzer.accuracy import published_accuracy
 from rooflens.analyzer.precision import Precision
 from rooflens.cli.predict_answer import Answer
-from rooflens.cli.units import NOT_KNOWN, duration_text, percent_text, si_text, tokens_text
+from rooflens.cli.units import NOT_KNOWN, duration_text, percent_text, si_text, times_text, tokens_text
 
 EXPECTED_WORDS = "the floor with the distinct experts that uniform routing would read; not a bound"
 EXPECTED_APART = 1.001  # expected beyond the floor by this factor is worth a line
@@ -61,7 +62,44 @@ def token_word(answer: Answer) -> str:
     """What the time of one token, of one prompt, or of one chunk of it is called."""
     if not answer.plan.prefill:
         return "TPOT"
-    return "TTFT" if answer.plan.sampled_rows else "chunk"
+    return "TTFT" if answer.plan.sampled_rows else "chunk time"
+
+
+def with_transfer(answer: Answer, seconds: float | None) -> float | None:
+    """A first token's ``seconds`` and the transfer of the caches after it; None where no prompt is handed over."""
+    if seconds is None or answer.handover is None or token_word(answer) != "TTFT":
+        return None
+    return seconds + answer.handover.exposed_s
+
+
+def times_floor(answer: Answer) -> float | None:
+    """How many times the floor the reachable step is."""
+    result = answer.result
+    return result.reachable_s / result.floor_s if result.reachable_s is not None and result.floor_s else None
+
+
+def longest_context(answer: Answer) -> int:
+    """Tokens that each sequence can have: what memory holds, or what the model was made for if that is less."""
+    return min(answer.result.max_context_tokens, answer.arch.max_context_tokens or answer.result.max_context_tokens)
+
+
+def error_words(answer: Answer) -> str:
+    """How far published figures of such steps are from what is reachable."""
+    found = published_accuracy()
+    if answer.plan.prefill:
+        pairs = sorted((ratio, engine) for engine, ratio in found.first_token_ratio.items())
+        times = ", ".join(f"{ratio:.1f} ({engine})" for ratio, engine in pairs)
+        return f"first tokens of servers took {times} times it, as requests wait: medians of {found.first_token_rows}"
+    middle, most = f"{found.decode_median_ratio:.1%}", f"{found.decode_p90_ratio:.1%}"
+    return f"of {found.decode_rows} published decode steps half are within {middle} of it, nine in ten within {most}"
+
+
+def _depth(answer: Answer) -> float | None:
+    return None if answer.speculation is None else float(answer.speculation.at.depth)
+
+
+def _gain(answer: Answer) -> float | None:
+    return None if answer.speculation is None else answer.speculation.at.gain
 
 
 def _speculating(answer: Answer) -> float | None:
@@ -94,6 +132,14 @@ COMPARED: Sequence[Figure] = (
         "tokens/s speculating", _speculating,
         lambda a: tokens_text(_speculating(a)), lambda a: a.speculation is not None,
     ),
+    Figure(
+        "drafted tokens", _depth, lambda a: "-" if a.speculation is None else f"{a.speculation.at.depth}",
+        lambda a: a.speculation is not None,
+    ),
+    Figure(
+        "gain of speculation", _gain, lambda a: "-" if a.speculation is None else times_text(a.speculation.at.gain),
+        lambda a: a.speculation is not None,
+    ),
     Figure("bound", lambda a: None, lambda a: bound_text(a)),
     Figure("MFU", lambda a: a.result.mfu, lambda a: percent_text(a.result.mfu)),
     Figure("MBU", lambda a: a.result.mbu, lambda a: percent_text(a.result.mbu)),
@@ -101,7 +147,7 @@ COMPARED: Sequence[Figure] = (
     Figure("weights", lambda a: a.result.weight_bytes, lambda a: si_text(a.result.weight_bytes, "B")),
     Figure("KV a sequence", lambda a: a.sequence_kv_bytes, lambda a: si_text(a.sequence_kv_bytes, "B")),
     Figure("largest batch", lambda a: a.result.max_batch, lambda a: f"{a.result.max_batch:,}"),
-    Figure("longest context", lambda a: a.result.max_context_tokens, lambda a: f"{a.result.max_context_tokens:,}"),
+    Figure("longest context", longest_context, lambda a: f"{longest_context(a):,}"),
     Figure("fits", lambda a: None, lambda a: fits_text(a)),
 )  # fmt: skip
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from rooflens.analyzer.accuracy import published_accuracy
 from rooflens.analyzer.precision import GROUPS
 from rooflens.analyzer.predict import Prediction, ridge_announced_flop_per_byte, ridge_flop_per_byte
 from rooflens.cli.predict_answer import Answer
-from rooflens.cli.predict_figures import at_floor, at_reachable
-from rooflens.cli.predict_notes import notes
+from rooflens.cli.predict_figures import at_floor, at_reachable, times_floor, with_transfer
+from rooflens.cli.predict_notes import notes, shown_flags
 from rooflens.cli.predict_options import Asked
 from rooflens.cli.predict_speculation import speculation_json
 from rooflens.cli.what_if import WhatIf
@@ -33,7 +34,8 @@ def hardware_json(hardware: HardwareSpec, weights: str) -> dict[str, Any]:
         "announced_flops_per_s": dict(hardware.announced_flops_per_s),
         "read_curve": [list(point) for point in hardware.read_curve],
         "source": hardware.source,
-        "notes": list(hardware.flags),
+        "hardware_flags": list(hardware.flags),
+        "notes": shown_flags(hardware),
     }
 
 
@@ -54,7 +56,22 @@ def answer_json(answer: Answer, alone: bool = True) -> dict[str, Any]:
     data |= {"sequence_kv_bytes": answer.sequence_kv_bytes, "next_token_kv_bytes": answer.next_token_kv_bytes}
     data |= {"exact_weights": answer.exact_weights, "group_formats": _group_formats(answer)}
     data |= {"speculation": speculation_json(answer.speculation, with_break_even=alone)}
-    return data | {"error": None, "notes": notes(answer) + list(answer.hardware.flags)}
+    return data | _beside_reachable(answer) | {"error": None, "notes": notes(answer)}
+
+
+def _beside_reachable(answer: Answer) -> dict[str, Any]:
+    """What is reachable against the floor, and how far published figures of such steps are from it."""
+    found, known, prompt = published_accuracy(), answer.result.reachable_s is not None, answer.plan.prefill
+    least, reachable = at_floor(answer).token_s, at_reachable(answer).token_s
+    return {
+        "reachable_floor_ratio": times_floor(answer),
+        "reachable_error_median_ratio": found.decode_median_ratio if known and not prompt else None,
+        "reachable_error_p90_ratio": found.decode_p90_ratio if known and not prompt else None,
+        "first_token_reachable_ratio": dict(found.first_token_ratio) if known and prompt else None,
+        "token_with_transfer_s": with_transfer(answer, least),
+        "reachable_token_with_transfer_s": with_transfer(answer, reachable),
+        "model_max_context_tokens": answer.arch.max_context_tokens,
+    }
 
 
 def _group_formats(answer: Answer) -> dict[str, list[dict[str, Any]]]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
+from rooflens.analyzer.drafting import trained_depth
+from rooflens.analyzer.hardware import fastest
 from rooflens.analyzer.operators import CACHE_NOTE_RATIO, cache_note, link_notes, unknown_rate, works
+from rooflens.analyzer.operators.experts import fewest_experts
 from rooflens.analyzer.precision import PLAIN
 from rooflens.analyzer.predict import Prediction, devices_needed
+from rooflens.analyzer.work import Work
 from rooflens.arch_records import Attention, Deployment, MixtureOfExperts
 from rooflens.cli.predict_answer import Answer
 from rooflens.cli.units import si_text
 from rooflens.model_records import HardwareSpec
+
+SAME = 1e-3  # figures that differ by less are the same
 
 
 def misfit(answer: Answer) -> str | None:
@@ -37,10 +44,16 @@ def spread_words(placed: Deployment) -> str:
 
 def notes(answer: Answer) -> list[str]:
     """All of it, each one sentence; what does not fit comes first."""
-    arch, hardware, plan, result = answer.arch, answer.hardware, answer.plan, answer.result
-    unknown = unknown_rate(hardware, works(arch, answer.precision, plan.deployment))
     problem = misfit(answer)
-    found = [*(text for text in (problem, unknown) if text), *arch.unknown]
+    return [*([problem] if problem else []), *remarks(answer)]
+
+
+def remarks(answer: Answer) -> list[str]:
+    """All of it but what does not fit."""
+    arch, hardware, plan, result = answer.arch, answer.hardware, answer.plan, answer.result
+    rows = works(arch, answer.precision, plan.deployment)
+    unknown = unknown_rate(hardware, rows)
+    found = [*([unknown] if unknown else _other_units(hardware, rows)), *arch.unknown]
     found += [*answer.precision.notes, *_cache_notes(result)]
     if arch.max_context_tokens and plan.context_tokens > arch.max_context_tokens:
         found.append(f"the model was made for contexts up to {arch.max_context_tokens:,} tokens")
@@ -52,7 +65,70 @@ def notes(answer: Answer) -> list[str]:
         found.append(
             f"the floor is at {roof_words(hardware)}, above the datasheet's peak, so mfu at the floor exceeds 1"
         )
-    return [*found, *_without_effect(answer), *_assumed(answer), *link_notes(hardware, plan.deployment.tensor)]
+    found += [*_without_effect(answer), *_spread_experts(answer), *_drafts(answer), *_assumed(answer)]
+    return [*found, *link_notes(hardware, plan.deployment.tensor), *shown_flags(hardware)]
+
+
+def shown_flags(hardware: HardwareSpec) -> list[str]:
+    """How a measurement went; a datasheet's flags are for whoever checks the facts, apart in the JSON."""
+    return list(hardware.flags) if hardware.origin == "measured" else []
+
+
+def _other_units(hardware: HardwareSpec, rows: Iterable[Work]) -> list[str]:
+    """Formats for which the device has no units, and those that multiply them."""
+    widened = {
+        row.compute[0]: chosen
+        for row in rows
+        if row.flops
+        and row.compute[0] not in hardware.ceiling_flops_per_s
+        and (chosen := fastest(hardware, row.compute))
+    }
+    return [
+        f"{hardware.id} states no rate for {native}: what would be multiplied in it is, at the {chosen} rate"
+        for native, chosen in widened.items()
+    ]
+
+
+def _spread_experts(answer: Answer) -> Iterator[str]:
+    """What expert parallelism takes for granted, and where it changes nothing."""
+    placed, cut = answer.plan.deployment, answer.without_ep
+    used = [fewest_experts(layer.mlp) for layer in answer.arch.layers if isinstance(layer.mlp, MixtureOfExperts)]
+    if cut is not None and used:
+        devices, result = placed.expert_devices, answer.result
+        pairs = [(getattr(cut, name), getattr(result, name)) for name in ("floor_s", "expected_s", "reachable_s")]
+        if all(math.isclose(before or 0.0, after or 0.0, rel_tol=SAME) for before, after in pairs):
+            yield (
+                f"--ep changes nothing here: --tp alone cuts each expert over the same {devices} devices, and where "
+                "routing is even each device reads as many bytes of them either way; --ep matters with --dp"
+            )
+        yield (
+            f"--ep: routing is taken to be even over {devices} devices; the floor is that of the busiest, which reads "
+            f"at least {math.ceil(max(used) / devices)} of a token's {max(used)} experts"
+        )
+    idle = answer.plan.ranks - answer.plan.batch
+    if placed.data > 1 and used and idle > 0:
+        yield (
+            f"{idle:,} of {answer.plan.ranks:,} data-parallel ranks have no sequence: they run dummy passes, since "
+            "their part of the experts must answer the others"
+        )
+
+
+def _drafts(answer: Answer) -> Iterator[str]:
+    """What speculation takes for granted."""
+    found = answer.speculation
+    if found is None:
+        return
+    if not isinstance(found.acceptance, tuple) and max(found.at.depth, found.best.depth) > 1:
+        yield (
+            "one acceptance for all positions is optimistic: in practice it falls from one drafted token to the next, "
+            "and deep drafts gain less (give --acceptance as a list)"
+        )
+    trained = trained_depth(found.method, answer.arch)
+    if trained is not None and found.at.depth > trained:
+        yield (
+            f"{found.method} was trained to draft {trained} token{'s' * (trained > 1)} in this model: for more it runs "
+            "again on its own drafts, of which fewer are accepted"
+        )
 
 
 def _without_effect(answer: Answer) -> Iterator[str]:

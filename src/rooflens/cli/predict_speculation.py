@@ -71,12 +71,12 @@ def speculation(
 def speculation_rows(found: Speculation) -> list[Row]:
     """The rows of one point."""
     at, best = found.at, found.best
-    rows: list[Row] = [("speculation", f"{found.method}, {at.depth} drafts", acceptance_words(found))]
+    rows: list[Row] = [("speculation", f"{found.method}, {_many(at.depth, 'draft')}", acceptance_words(found))]
     if not at.depth:
         return [*rows, ("", "", "no depth gains here: plain decoding yields more tokens/s")]
     rows.append(("tokens a step", f"{at.expected_tokens:.2f}", "of each sequence, expected with that acceptance"))
     rows.append(("verify step", duration_text(at.verify_s), _verify_words(at)))
-    rows.append(("draft", duration_text(at.draft_s), f"for {at.depth} tokens of every sequence"))
+    rows.append(("draft", duration_text(at.draft_s), f"for {_many(at.depth, 'token')} of every sequence"))
     rows.append(
         (
             "speculating",
@@ -85,17 +85,25 @@ def speculation_rows(found: Speculation) -> list[Row]:
         )
     )
     rows.append(
-        ("TPOT", duration_text((at.verify_s + at.draft_s) / at.expected_tokens), f"plain {duration_text(at.plain_s)}")
+        (
+            "TPOT speculating",
+            duration_text((at.verify_s + at.draft_s) / at.expected_tokens),
+            f"plain {duration_text(at.plain_s)}",
+        )
     )
     rows.append(("best depth", f"{best.depth}", f"{times_text(best.gain)} plain decoding at this batch and context"))
     return [*rows, *_break_even_row(found)]
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def acceptance_words(found: Speculation) -> str:
     """The acceptance, and whether it was assumed."""
     rates = found.acceptance if isinstance(found.acceptance, tuple) else (found.acceptance,)
     words = ", ".join(f"{rate:g}" for rate in rates)
-    return f"acceptance {words}" + (" is assumed (say --acceptance)" if found.acceptance_assumed else "")
+    return f"acceptance {words}" + (", assumed (say --acceptance)" if found.acceptance_assumed else "")
 
 
 def _verify_words(at: Gain) -> str:
@@ -105,7 +113,8 @@ def _verify_words(at: Gain) -> str:
 def _break_even_row(found: Speculation) -> Iterator[Row]:
     even = found.break_even()
     if even is not None:
-        yield "gains up to", f"batch {even.batch:,}" if even.batch is not None else "-", even.reason
+        value = f"batch {even.batch:,}" if even.batch is not None else "any batch" if even.always else "no batch"
+        yield "gains up to", value, even.reason
 
 
 def speculation_json(found: Speculation | None, with_break_even: bool) -> dict[str, Any] | None:

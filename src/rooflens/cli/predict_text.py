@@ -13,11 +13,15 @@ from rooflens.cli.predict_figures import (
     at_expected,
     at_floor,
     at_reachable,
+    error_words,
     formats_text,
     has_expected,
+    longest_context,
+    times_floor,
     token_word,
+    with_transfer,
 )
-from rooflens.cli.predict_notes import floor_words, misfit, notes, roof_words, spread_words
+from rooflens.cli.predict_notes import floor_words, misfit, notes, roof_words, shown_flags, spread_words
 from rooflens.cli.predict_speculation import speculation_rows
 from rooflens.cli.units import (
     NOT_KNOWN,
@@ -26,6 +30,7 @@ from rooflens.cli.units import (
     parameters_text,
     percent_text,
     si_text,
+    times_text,
     tokens_text,
 )
 from rooflens.model_records import HardwareSpec
@@ -44,10 +49,9 @@ def rows(answer: Answer) -> list[Row]:
         ("flops", si_text(result.flops, "FLOP"), f"in a step, {si_text(result.flops_per_token, 'FLOP')} a token"),
         *ridge_rows(answer.hardware, answer.precision.weights),
         ("largest batch", f"{result.max_batch:,}", f"in {si_text(result.capacity_bytes, 'B')} that the engine may use"),
-        ("longest context", f"{result.max_context_tokens:,}", f"tokens, with a batch of {answer.plan.batch:,}"),
+        ("longest context", f"{longest_context(answer):,}", _context_remark(answer)),
         *(speculation_rows(answer.speculation) if answer.speculation else ()),
         *(("note", note, "") for note in notes(answer) if note != first),
-        *flag_rows(answer.hardware),
     ]
 
 
@@ -94,7 +98,10 @@ def _times(answer: Answer) -> Iterator[Row]:
     if has_expected(answer):
         yield "expected", duration_text(result.expected_s), EXPECTED_WORDS
     if result.reachable_s is not None:
-        yield "reachable", duration_text(result.reachable_s), reachable_words(answer)
+        times = times_floor(answer)
+        many = f"{times_text(times)} the floor; " if times is not None else ""
+        yield "reachable", duration_text(result.reachable_s), many + reachable_words(answer)
+        yield "", "", error_words(answer)
     yield "serial floor", duration_text(result.serial_floor_s), "operator after operator, nothing overlapped"
     if result.link_s:
         yield "link", duration_text(result.link_s), "beside it, what devices send each other"
@@ -129,13 +136,31 @@ def _rates(answer: Answer) -> Iterator[Row]:
         word += f", {tokens_text(reachable.tokens_per_s)} reachable"
     tokens = at_floor(answer).tokens_per_s
     yield "tokens", NOT_KNOWN if tokens is None else f"{tokens_text(tokens)} tokens/s", word
-    if answer.plan.computed_tokens > 1 or answer.plan.prefill:
-        whose = "of each prompt" if answer.plan.prefill else "of each sequence, with every draft accepted"
-        yield token_word(answer), duration_text(at_floor(answer).token_s), f"at the floor, {whose}"
+    yield token_word(answer), duration_text(at_floor(answer).token_s), _token_remark(answer)
     peaks = f"at the floor, of the peaks ({hardware.origin})"
     if roof_words(hardware) != f"the {hardware.origin} peak":
         peaks += f"; compute times are at {roof_words(hardware)}"
     yield "MFU, MBU", f"{percent_text(result.mfu)}, {percent_text(result.mbu)}", peaks
+
+
+def _token_remark(answer: Answer) -> str:
+    """Of whom the time of a token or a prompt is, what is reachable, and what a transfer adds."""
+    whose = "of one sequence" + (", with every draft accepted" if answer.plan.computed_tokens > 1 else "")
+    found = [f"{'of each prompt' if answer.plan.prefill else whose}, at the floor"]
+    least, reachable = at_floor(answer).token_s, at_reachable(answer).token_s
+    if reachable is not None:
+        found.append(f"{duration_text(reachable)} reachable")
+    sent = [with_transfer(answer, seconds) for seconds in (least, reachable)]
+    known = " and ".join(duration_text(seconds) for seconds in sent if seconds is not None)
+    return ", ".join(found) + (f"; {known} with the KV transfer" if known else "")
+
+
+def _context_remark(answer: Answer) -> str:
+    held = answer.result.max_context_tokens
+    words = f"tokens, with a batch of {answer.plan.batch:,}"
+    return words + (
+        f": all that the model was made for; memory holds {held:,}" if held > longest_context(answer) else ""
+    )
 
 
 def _bytes(answer: Answer) -> Iterator[Row]:
@@ -147,9 +172,10 @@ def _bytes(answer: Answer) -> Iterator[Row]:
     copies = result.sequence_bytes / answer.sequence_kv_bytes if answer.sequence_kv_bytes else 1.0
     kept = "of the batch, over all devices"
     yield "KV cache", si_text(result.kv_bytes, "B"), kept + f", which keep {copies:.3g} copies" * (copies > 1.001)
-    each = f"of {tokens:,} tokens: {answer.sequence_kv_bytes:,.0f} bytes, {answer.next_token_kv_bytes:,.0f} "
+    each = f"of {tokens:,} tokens: {answer.sequence_kv_bytes:,.0f} bytes ({binary_text(answer.sequence_kv_bytes)}), "
+    each += f"{answer.next_token_kv_bytes:,.0f} "
     even = answer.next_token_kv_bytes * tokens == answer.sequence_kv_bytes
-    yield "KV a sequence", binary_text(answer.sequence_kv_bytes), each + ("a token" if even else "for one token more")
+    yield "KV a sequence", si_text(answer.sequence_kv_bytes, "B"), each + ("a token" if even else "for one token more")
     if answer.handover is not None:
         yield from _handover_rows(answer.handover)
     if result.state_bytes:
@@ -179,7 +205,7 @@ def hardware_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
         if announced:
             remark = f"{si_text(announced, 'FLOP/s')} announced for inference, not dense"
         found.append((f"peak {name}", si_text(rate, "FLOP/s"), remark))
-    return found + ridge_rows(hardware, weights) + flag_rows(hardware)
+    return found + ridge_rows(hardware, weights) + [("note", flag, "") for flag in shown_flags(hardware)]
 
 
 def ridge_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
@@ -192,11 +218,6 @@ def ridge_rows(hardware: HardwareSpec, weights: str) -> list[Row]:
     if announced is not None:
         found.append(("ridge, announced", f"{announced:,.0f} FLOP/B", "at the announced rate, not dense"))
     return found
-
-
-def flag_rows(hardware: HardwareSpec) -> list[Row]:
-    """How a measurement went; a datasheet's flags are for whoever checks the facts, and only in the JSON."""
-    return [("note", flag, "") for flag in hardware.flags] if hardware.origin == "measured" else []
 
 
 def sentence(answer: Answer) -> str:
