@@ -150,3 +150,93 @@ def test_gemma_4_windows_are_narrower_and_its_globals_share_keys_and_values() ->
 def test_mimo_windows_have_heads_of_their_own() -> None:
     kinds = {(layer.mixer.kv_heads, layer.mixer.window_tokens) for layer in arch_of("XiaomiMiMo--MiMo-V2-Flash").layers}
     assert kinds == {(4, None), (8, 128)}
+
+
+def test_kimi_k3() -> None:
+    """69 layers of delta attention and 24 of MLA, both with an output gate at once; experts in half the width."""
+    arch = arch_of("moonshotai--Kimi-K3")
+    counts = {type(layer.mixer): 0 for layer in arch.layers}
+    for layer in arch.layers:
+        counts[type(layer.mixer)] += layer.count
+    assert counts == {StateMixer: 69, LatentAttention: 24}
+    latent = next(layer for layer in arch.layers if isinstance(layer.mixer, LatentAttention))
+    assert latent.mixer == LatentAttention(96, 1536, 512, 128, 64, 128, output_gate=True)
+    assert latent.mlp == MixtureOfExperts(
+        896, 16, 3072, gated=True, shared_intermediate_size=2 * 3072, latent_size=3584
+    )
+    # Two norms, two norms and two queries of attention residuals, the latents' norms and that behind the experts.
+    assert latent.other_elements == 6 * 7168 + 1536 + 512 + 3584
+    state = next(layer.mixer for layer in arch.layers if isinstance(layer.mixer, StateMixer))
+    # q, k, v and the gate of 96 x 128, the decay's first half, a strength for each head; the decay's second half.
+    assert state.in_columns == 4 * 96 * 128 + 128 + 96
+    assert state.other_elements == 128 * 96 * 128 + 3 * 96 * 128 * 4 + 96 * 128 + 96 + 128
+    # In each of 92 layers 896 experts of 3 x 3584 x 3072: 2.72 of 2.78 trillion.
+    assert parameters(arch).total == pytest.approx(92 * 896 * 3 * 3584 * 3072, rel=0.025)
+
+
+def test_longcat_counts_zero_experts_as_nothing() -> None:
+    """560 billion, of which a token uses 27 on average (model card): 8 of its 12 choices have weights."""
+    row = next(r for r in RECORDED if (r["model_type"], r["variant"]) == ("longcat_flash", "default"))
+    count = parameters(arch_from_config(row["config"]))
+    assert count.total == pytest.approx(560e9, rel=0.01)
+    assert count.active == pytest.approx(27e9, rel=0.05)
+
+
+MLA = {
+    "model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 96, "vocab_size": 100, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4, "v_head_dim": 8, "hidden_act": "silu", "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_index_keys_of_several_tokens() -> None:
+    """GLM-5 Next: 16 tokens share a key; up to 2048 + 15 tokens all are chosen."""
+    arch = arch_from_config({**MLA, "index_topk": 2048, "index_n_heads": 2, "index_head_dim": 8, "index_kpool": 16})
+    mixer = arch.layers[0].mixer
+    assert isinstance(mixer, LatentAttention)
+    assert mixer.indexer is not None
+    assert (mixer.indexer.pool, mixer.indexer.idle_tokens()) == (16, 2063)
+    # 2 norms of 64, those of the latents, and of the indexer a norm, gates 64 x 8 and 16 places x 8.
+    assert arch.layers[0].other_elements == 2 * 64 + 24 + 16 + 2 * 8 + 64 * 8 + 16 * 8
+
+
+def test_latent_attention_in_a_window_has_sizes_of_its_own() -> None:
+    own = {
+        "layer_types": ["full_attention", "sliding_attention"], "sliding_window_size": 128, "swa_q_lora_rank": 12,
+        "swa_kv_lora_rank": 8, "swa_qk_nope_head_dim": 6, "swa_qk_rope_head_dim": 2, "swa_v_head_dim": 6,
+        "swa_num_attention_heads": 2,
+    }  # fmt: skip
+    arch = arch_from_config({**MLA, **own})
+    assert arch.layers[1].mixer == LatentAttention(2, 12, 8, 6, 2, 6, window_tokens=128)
+    assert arch.unknown == ()
+    gated = arch_from_config({**MLA, **own, "attention_gate_type": "headwise"})
+    assert gated.unknown == (
+        "config field 'attention_gate_type' says a gate on the output of attention, which is not counted",
+    )
+
+
+def test_attention_that_chooses_means_of_tokens() -> None:
+    """Qwen4: 4 tokens share an index key, 2048 tokens are chosen."""
+    arch = arch_from_config({
+        "model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 16,
+        "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 100, "hidden_act": "silu",
+        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 2048,
+        "indexer_compress_ratio": 4,
+    })  # fmt: skip
+    mixer = arch.layers[0].mixer
+    assert isinstance(mixer, Attention)
+    assert mixer.indexer is not None
+    assert (mixer.indexer.top_k, mixer.indexer.pool, arch.unknown) == (2048, 4, ())
+
+
+def test_an_indexer_that_no_layer_has_is_named() -> None:
+    plain = {key: value for key, value in MLA.items() if key != "kv_lora_rank"}
+    arch = arch_from_config({**plain, "head_dim": 16, "index_topk": 2048})
+    assert arch.unknown == (
+        "config field index_topk says that attention reads chosen tokens, and it is counted over all of them",
+    )
+
+
+def test_layers_that_run_several_times_are_refused() -> None:
+    with pytest.raises(RooflensError, match="H_cycles says that layers run several times a pass"):
+        arch_from_config({**MLA, "H_cycles": 2})
