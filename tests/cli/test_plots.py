@@ -45,7 +45,7 @@ def test_labels_legend_and_marks_are_written() -> None:
     text = "\n".join(lines)
     assert lines[0] == "A title"
     assert lines[1].strip() == "tokens/s"
-    assert lines[2].lstrip().startswith("2.56k|")
+    assert lines[2].lstrip().startswith("2,560|")
     assert lines[1 + ROWS].lstrip().startswith("10|")
     for words in ("* floor", "o asked", "A knee: batch 16", "B largest batch that fits: 256"):
         assert words in text

@@ -174,7 +174,7 @@ def test_the_plot_names_ceilings_ridge_and_limits(capsys: pytest.CaptureFixture[
     assert "ridge of bf16: 295 FLOP/B" in words
     cap = json_of(capsys, *QWEN)["max_batch"]
     assert f"largest batch that fits {cap}" in words
-    (knee,) = (int(word.removeprefix("knee ")) for word in words if word.startswith("knee "))
+    (knee,) = (int(word.removeprefix("knee of reachable ")) for word in words if word.startswith("knee "))
 
     def rate(batch: int) -> float:
         return float(json_of(capsys, *QWEN, "--batch", str(batch))["reachable_tokens_per_s"])

@@ -10,7 +10,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points in ascending x. ``style``: 'line', 'dashed', or 'points' and 'crosses' that stand alone.
+    """Points in ascending x. ``style``: 'line', 'dashed', 'dotted', or 'points' and 'crosses' that stand alone.
 
     Curves of the same ``family`` have the same colour; None is one by itself.
     """

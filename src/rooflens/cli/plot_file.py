@@ -50,7 +50,7 @@ def _draw_panel(axes: object, panel: Panel) -> None:
     for curve in panel.shown():
         family = curve.family if curve.family is not None else curve.label
         shade = shades.setdefault(family, SHADES[len(shades) % len(SHADES)])
-        style = {"line": "solid", "dashed": "dashed"}.get(curve.style, "none")
+        style = {"line": "solid", "dashed": "dashed", "dotted": "dotted"}.get(curve.style, "none")
         marker = {"points": "o", "crosses": "x"}.get(curve.style)
         xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
         axes.plot(xs, ys, linestyle=style, marker=marker, markersize=4, color=shade, label=curve.label)

@@ -109,8 +109,8 @@ def _place(value: float, low: float, high: float, places: int) -> int:
 
 
 def _tick(value: float) -> str:
-    """A value in a few characters: 12, 3.4k, 2.1G, 990T."""
-    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+    """A value with three digits, as on any axis: 12, 3,400, 20,200, 2.1G, 990T."""
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M")):
         if value >= 10**power * 0.9995:
             return f"{value / 10**power:.3g}{prefix}"
-    return f"{value:.3g}"
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"

@@ -14,6 +14,9 @@ examples:
   rooflens predict --model meta-llama-3-70b --hardware h100-sxm5-80 --tp 8 --context 8k --plot -
   rooflens predict --hardware rubin-vr200 --weights nvfp4      (no model: the ridge of the hardware)
   rooflens predict --model qwen2.5-0.5b --hardware this-cpu    (measures this machine for ten seconds first)
+
+The exit code is 0 where there is an answer, also one that does not fit the memory; --fail-if-misfit makes that 1. A
+fault is 2.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from rooflens.cli.plot_file import check_picture, draw
 from rooflens.cli.plot_text import plot_lines
 from rooflens.cli.predict_answer import Answer, Sources
 from rooflens.cli.predict_json import answer_json, hardware_json, impossible_json, what_if_json
-from rooflens.cli.predict_notes import misfit
+from rooflens.cli.predict_notes import misfit, remarks
 from rooflens.cli.predict_options import Sweep, add_arguments, sweep_of
 from rooflens.cli.predict_panels import Group, batches_to_draw, groups_of, roofline_panel, throughput_panel, widest_axis
 from rooflens.cli.predict_set import compared, comparison
@@ -40,6 +43,8 @@ from rooflens.cli.predict_text import Row, hardware_rows, rows, sentence
 from rooflens.cli.what_if import WhatIf, what_ifs
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
+
+EXIT_MISFIT = 1  # asked for by --fail-if-misfit
 
 __all__ = ["add_arguments", "run"]
 
@@ -64,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         print(json_text(_json(sweep, points, changes, others)))
     else:
         print("\n".join([*_text(sweep, found, changes, others), *left_out(sweep, points), *plot]))
-    return 0
+    misfits = not all(one.result.fits for one in (*found, *others))
+    return EXIT_MISFIT if args.fail_if_misfit and misfits else 0
 
 
 def _json(
@@ -87,7 +93,8 @@ def _text(sweep: Sweep, found: Sequence[Answer], changes: Sequence[WhatIf], othe
     problem = misfit(one)
     lines = [f"DOES NOT FIT: {problem}", ""] if problem else []
     if changes:
-        return [*lines, heading(found, ()), "", *comparison(one, others, changes)]
+        beside = [f"note: {text}" for text in remarks(one)]
+        return [*lines, heading(found, ()), "", *comparison(one, others, changes), *([""] if beside else []), *beside]
     return [*lines, *_laid_out(rows(one)), "", sentence(one)]
 
 
@@ -132,7 +139,7 @@ def _hardware_alone(args: argparse.Namespace, sweep: Sweep, sources: Sources, we
     shown = weights or _stated_format(hardware)
     remarks = []
     given = [name for name in sweep.points[0].given() if name not in ("--hardware", "--weights")]
-    given += [f"--{name}" for name in ("set", "plot") if getattr(args, name)]
+    given += [f"--{name.replace('_', '-')}" for name in ("set", "plot", "fail_if_misfit") if getattr(args, name)]
     if given:
         remarks.append(f"{', '.join(given)} ignored: without --model only the hardware is shown")
     if shown != (weights or "bf16"):

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from rooflens.analyzer.arch import known_models
-from rooflens.analyzer.hardware import known_hardware
-from rooflens.analyzer.precision import KV_FORMATS, WEIGHT_FORMATS
 from rooflens.cli.amounts import count, counts, depths, link_rate, memory_size, ratio, ratios
+from rooflens.cli.predict_list import ListNames
 from rooflens.cli.what_if import METHODS, PHASE_NAMES
 from rooflens.records import RooflensError
 
+SEVERAL = "N,..."  # how the value of an option is shown that may be a sweep
 MOST_POINTS = 2000  # of a sweep: more rows than anybody reads, and seconds of work
 SWEPT: Mapping[str, str] = {
     "devices": "devices",
@@ -28,6 +27,8 @@ SWEPT: Mapping[str, str] = {
     "chunk": "chunk",
     "cached": "cached",
     "shared_prefix": "shared-prefix",
+    "encoder_tokens": "encoder-tokens",
+    "block": "block",
     "spec_tokens": "spec-tokens",
 }  # field of Asked -> option
 
@@ -81,8 +82,10 @@ class Sweep:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `rooflens predict`."""
     _add_what(parser)
-    _add_spread(parser.add_argument_group("how the model is spread"))
-    _add_point(parser.add_argument_group("the operating point (N may be a sweep: 1..512, 1..512:64, 1,2,4; k is 1024)"))
+    _add_spread(parser.add_argument_group("how the model is spread (N,... may be a sweep, as below)"))
+    _add_point(
+        parser.add_argument_group("the operating point (N,... may be a sweep: 1..512, 1..512:64, 1,2,4; k is 1024)")
+    )
     _add_formats(parser.add_argument_group("formats and memory"))
     _add_speculation(parser.add_argument_group("speculative decoding"))
     _add_output(parser.add_argument_group("what is shown"))
@@ -106,17 +109,17 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
 
 def _add_spread(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--devices", type=counts, metavar="N", help="devices in all (default: --tp x --pp x --dp)")
+    add("--devices", type=counts, metavar=SEVERAL, help="devices in all (default: --tp x --pp x --dp)")
     add(
         "--tp",
         type=counts,
-        metavar="N",
+        metavar=SEVERAL,
         help="devices that share each layer (default: --devices / --pp / --dp); further devices are further copies of "
         "the model, which share the batch",
     )
-    add("--pp", type=counts, metavar="N", help="pipeline stages, which share the depth (default: 1)")
-    add("--dp", type=counts, metavar="N", help="ranks with their own attention that share the experts (default: 1)")
-    add("--cp", type=counts, metavar="N", help="devices among --tp that share a sequence's KV cache (default: 1)")
+    add("--pp", type=counts, metavar=SEVERAL, help="pipeline stages, which share the depth (default: 1)")
+    add("--dp", type=counts, metavar=SEVERAL, help="ranks with their own attention that share the experts (default: 1)")
+    add("--cp", type=counts, metavar=SEVERAL, help="devices among --tp that share a sequence's KV cache (default: 1)")
     add(
         "--ep",
         type=count,
@@ -130,11 +133,11 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
 
 def _add_point(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--batch", type=counts, metavar="N", help="sequences in flight over all devices (default: 1)")
+    add("--batch", type=counts, metavar=SEVERAL, help="sequences in flight over all devices (default: 1)")
     add(
         "--context",
         type=counts,
-        metavar="N",
+        metavar=SEVERAL,
         help="tokens of each sequence, in the KV cache (decode, verify) or in its prompt (prefill) (default: 1024)",
     )
     add(
@@ -143,13 +146,28 @@ def _add_point(group: argparse._ArgumentGroup) -> None:
         help="decode computes one token a sequence, prefill its prompt, verify the --spec-tokens drafted ones and one "
         "more in one pass (default: decode)",
     )
-    add("--chunk", type=counts, metavar="N", help="prefill only this many tokens of each prompt in the step")
-    add("--cached", type=counts, metavar="N", help="tokens of each prompt that are in the cache already (default: 0)")
-    add("--shared-prefix", type=counts, metavar="N", help="tokens that all sequences share in the cache (default: 0)")
-    add("--encoder-tokens", type=count, metavar="N", help="input of an encoder-decoder's encoder (default: 0)")
+    add("--chunk", type=counts, metavar=SEVERAL, help="prefill only this many tokens of each prompt in the step")
+    add(
+        "--cached",
+        type=counts,
+        metavar=SEVERAL,
+        help="tokens of each prompt that are in the cache already (default: 0)",
+    )
+    add(
+        "--shared-prefix",
+        type=counts,
+        metavar=SEVERAL,
+        help="tokens that all sequences share in the cache (default: 0)",
+    )
+    add("--encoder-tokens", type=counts, metavar=SEVERAL, help="input of an encoder-decoder's encoder (default: 0)")
     add("--lora", type=lora, metavar="RANK[:N]", help="each sequence uses a LoRA adapter of this rank, one of N")
-    add("--block", type=count, metavar="N", help="tokens of a KV block, read whole (default: not counted)")
-    add("--graph-sizes", type=counts, metavar="N", help="captured batch sizes, to which a step is padded")
+    add("--block", type=counts, metavar=SEVERAL, help="tokens of a KV block, read whole (default: not counted)")
+    add(
+        "--graph-sizes",
+        type=counts,
+        metavar="SIZES",
+        help="captured batch sizes, to which a step is padded: all of 1,2,4 or 8..512:8 at once, no sweep",
+    )
 
 
 def _add_formats(group: argparse._ArgumentGroup) -> None:
@@ -187,12 +205,18 @@ def _add_speculation(group: argparse._ArgumentGroup) -> None:
         choices=METHODS[1:],
         help="who drafts: an n-gram look-up, a model, an EAGLE-3 head, MTP layers, parallel heads",
     )
-    add("--spec-tokens", type=depth_values, metavar="N|best", help="drafted tokens a step, or best (default: best)")
+    add(
+        "--spec-tokens",
+        type=depth_values,
+        metavar=f"{SEVERAL}|best",
+        help="drafted tokens a step, a sweep of them (0..8), or best (default: best, and 4 for --phase verify)",
+    )
     add(
         "--acceptance",
         type=ratios,
         metavar="A[,A...]",
-        help="chance that a drafted token is accepted, one for all or one for each position (default: 0.8)",
+        help="chance that a drafted token is accepted: one for all, or for each position in which part of all "
+        "steps it was (default: 0.8)",
     )
     add("--draft-model", metavar="NAME|PATH", help="the drafting model of --spec-method model")
 
@@ -206,25 +230,10 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         metavar="KEY=VALUE[,KEY=VALUE...]",
         help="a what-if beside the answer: weights=fp8, or batch=128,kv=fp8; may be given several times",
     )
+    add("--fail-if-misfit", action="store_true", help="exit with 1 where any of what was asked does not fit the memory")
     add("--plot", metavar="FILE|-", help="roofline and tokens/s against batch: a .svg or .png, or - for the terminal")
     add("--list", action=ListNames, help="the known models, devices and formats, and nothing else")
     add("--json", action="store_true", help="JSON in SI units, null for what is not known; a list of a sweep")
-
-
-class ListNames(argparse.Action):
-    """Prints every name that --model, --hardware, --weights and --kv know, and ends, as --help does."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=False, help=settings.get("help"))
-
-    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
-        """Print the names and end."""
-        models = [("models", ""), *((f"  {row['id']}", str(row["hf_id"])) for row in known_models())]
-        devices = [("hardware", ""), *((f"  {spec.id}", spec.name) for spec in known_hardware().values())]
-        formats = [("weight formats", ", ".join(WEIGHT_FORMATS)), ("KV formats", ", ".join(KV_FORMATS))]
-        found = (*models, *devices, ("  this-cpu", "measured"), *formats)
-        print("\n".join(f"{name:<40} {what}".rstrip() for name, what in found))
-        parser.exit()
 
 
 def lora(text: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from rooflens.analyzer.hardware import fastest
 from rooflens.analyzer.precision import WEIGHT_FORMATS
 from rooflens.cli.panels import Curve, Mark, Panel, Point
 from rooflens.cli.predict_answer import Answer, Sources, answer
-from rooflens.cli.predict_figures import at_floor, at_reachable, likely
+from rooflens.cli.predict_figures import at_expected, at_floor, at_reachable, has_expected, likely
 from rooflens.cli.predict_options import SWEPT, Asked, Sweep
 from rooflens.cli.units import si_text
 from rooflens.records import RooflensError
@@ -26,6 +26,7 @@ RIDGE = "ridge, compute binds from batch"
 Group = tuple[str, list[Answer]]
 CURVES: Sequence[tuple[str, str, Callable[[Answer], float | None]]] = (
     ("at the floor", "line", lambda one: at_floor(one).tokens_per_s),
+    ("expected", "dotted", lambda one: at_expected(one).tokens_per_s if has_expected(one) else None),
     ("reachable", "dashed", lambda one: at_reachable(one).tokens_per_s),
     ("speculating", "dashed", lambda one: None if one.speculation is None else one.speculation.at.tokens_per_s),
 )
@@ -116,7 +117,10 @@ def throughput_panel(groups: Sequence[Group], axis: str, sources: Sources) -> Pa
             if points:
                 shade = label if words != "speculating" else f"{label} {words}"
                 curves.append(Curve(f"{words}{_of(label)}", tuple(sorted(points)), style, shade))
-        marks += limits(members[0].asked, sources, label) if axis == "batch" else []
+        if axis == "batch":
+            marks += limits(members[0].asked, sources, label)
+        elif axis == "context" and members[0].result.max_context_tokens:
+            marks.append(_mark("longest context that fits", members[0].result.max_context_tokens, label))
     always = axis == "batch" and not any(mark.label.startswith(RIDGE) for mark in marks)
     x_label = f"{SWEPT[axis]} (no ridge: memory binds at any)" if always else SWEPT[axis]
     return Panel("Tokens a second", x_label, "tokens/s", tuple(curves), tuple(marks), binary=True)
@@ -130,10 +134,14 @@ def _along(one: Answer, axis: str) -> float:
 def limits(asked: Asked, sources: Sources, label: str = "") -> list[Mark]:
     """The knee, the ridge and the largest batch that fits, where each is there."""
     at = _Batches(asked, sources)
-    marks = [(at.knee(), "knee")]
+    marks = [(at.knee(), f"knee of {at.likely()}")]
     marks += [(at.ridge(), RIDGE)]
     marks += [(at.cap(), "largest batch that fits")]
-    return [Mark(f"{words} {value:,}{_of(label)}", float(value)) for value, words in marks if value]
+    return [_mark(words, value, label) for value, words in marks if value]
+
+
+def _mark(words: str, value: int, label: str) -> Mark:
+    return Mark(f"{words} {value:,}{_of(label)}", float(value))
 
 
 class _Batches:
@@ -154,6 +162,13 @@ class _Batches:
     def ridge(self) -> int | None:
         """The smallest batch at which compute takes as long as memory; None where memory always binds."""
         return self._first(self._compute_binds)
+
+    def likely(self) -> str:
+        """Which curve the knee is one of."""
+        one = self.at(1)
+        if one.result.reachable_s is not None:
+            return "reachable"
+        return "expected" if has_expected(one) else "the floor"
 
     def knee(self) -> int | None:
         """The smallest batch of which twice brings less than KNEE_GAIN times the tokens a second."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,13 +12,15 @@ from rooflens.cli.predict_answer import Answer, Sources, answer
 from rooflens.cli.predict_figures import (
     EXPECTED_WORDS,
     bound_text,
+    error_words,
     fits_text,
     formats_text,
     has_expected,
     likely,
     token_word,
+    with_transfer,
 )
-from rooflens.cli.predict_notes import floor_words, misfit, notes
+from rooflens.cli.predict_notes import floor_words, misfit, remarks
 from rooflens.cli.predict_options import SWEPT, Asked, Sweep
 from rooflens.cli.predict_speculation import HEAD, acceptance_words, sweep_cells
 from rooflens.cli.predict_text import reachable_words
@@ -64,9 +67,13 @@ def left_out(sweep: Sweep, found: Sequence[Answer | Impossible]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for one in found:
         if isinstance(one, Impossible):
-            where = ", ".join(f"{SWEPT[name]} {getattr(one.asked, name):,}" for name in sweep.axes)
-            reasons.setdefault(one.reason, []).append(where)
-    return [f"left out: {'; '.join(where)}: {reason}" for reason, where in reasons.items()]
+            reasons.setdefault(one.reason, []).append(where(sweep, one.asked))
+    return [f"left out: {'; '.join(points)}: {reason}" for reason, points in reasons.items()]
+
+
+def where(sweep: Sweep, asked: Asked) -> str:
+    """What tells a point from the others: batch 64, context 8,192."""
+    return ", ".join(f"{SWEPT[name]} {getattr(asked, name):,}" for name in sweep.axes)
 
 
 class Progress:
@@ -101,7 +108,9 @@ def table(sweep: Sweep, found: Sequence[Answer]) -> list[str]:
     columns += [("expected", lambda a: duration_text(a.result.expected_s))] * expected
     columns += [("reachable", lambda a: duration_text(a.result.reachable_s))] * reachable
     columns += [("tokens/s", lambda a: tokens_text(likely(a).tokens_per_s))]
-    columns += [(token_word(found[0]), lambda a: duration_text(likely(a).token_s)), ("bound", bound_text)]
+    columns += [(_word(found), lambda a: duration_text(likely(a).token_s))]
+    columns += _handover_columns(found)
+    columns += [("bound", bound_text)]
     if found[0].speculation is None:
         columns += [("MFU", lambda a: percent_text(a.result.mfu)), ("MBU", lambda a: percent_text(a.result.mbu))]
     columns += [("fits", fits_text)]
@@ -113,7 +122,26 @@ def table(sweep: Sweep, found: Sequence[Answer]) -> list[str]:
             for row, cells in zip(rows, (HEAD, *(sweep_cells(a.speculation) for a in found)), strict=True)
         ]
     lines = aligned([[cell.replace(NOT_KNOWN, "-") for cell in row] for row in rows])
-    return [*lines, "", *_legend(found, expected, reachable)]
+    return [*lines, "", *_legend(sweep, found, expected, reachable)]
+
+
+def _handover_columns(found: Sequence[Answer]) -> list[tuple[str, Callable[[Answer], str]]]:
+    """How long a prompt's cache takes over the link, and what that makes of a first token."""
+    if found[0].handover is None:
+        return []
+    shown: list[tuple[str, Callable[[Answer], str]]] = [
+        ("KV transfer", lambda a: duration_text(a.handover.transfer_s if a.handover else None)),
+        ("link", lambda a: "-" if a.handover is None else "keeps up" if a.handover.link_keeps_up else "TOO SLOW"),
+    ]
+    if any(with_transfer(a, 0.0) for a in found):
+        shown.insert(0, ("with transfer", lambda a: duration_text(with_transfer(a, likely(a).token_s))))
+    return shown
+
+
+def _word(found: Sequence[Answer]) -> str:
+    """What a column of times is called: that of the last chunk is a first token's, those of the others are not."""
+    words = {token_word(one) for one in found}
+    return words.pop() if len(words) == 1 else "chunk time"
 
 
 def _axis(one: Answer, name: str) -> str:
@@ -121,29 +149,43 @@ def _axis(one: Answer, name: str) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _legend(found: Sequence[Answer], some_expected: bool, some_reachable: bool) -> Iterator[str]:
+def _legend(sweep: Sweep, found: Sequence[Answer], some_expected: bool, some_reachable: bool) -> Iterator[str]:
     yield f"floor: {floor_words(found[0].hardware)}; bound, MFU and MBU are those of a step at the floor"
     if some_expected:
         yield f"expected: {EXPECTED_WORDS}"
     if some_reachable:
         yield f"reachable: {reachable_words(found[0])}"
+        yield f"           {error_words(found[0])}"
     if found[0].speculation is not None:
         rates = acceptance_words(found[0].speculation)
         yield f"depth: drafted tokens; speculating: tokens/s, and gain: over plain decoding, with {rates}"
-    word = token_word(found[0])
+    word = _word(found)
     whose = "at the reachable step" if some_reachable else "at the expected step" if some_expected else ""
     whose = whose or "at the floor: at most, and at least"
     yield f"tokens/s are of all sequences and {word} is of one, {whose}"
-    yield from common_notes(found)
+    if found[0].handover is not None:
+        yield "KV transfer: one prompt's cache over the link; link: whether it carries what prefill makes"
+        if any(with_transfer(a, 0.0) for a in found):
+            yield f"with transfer: {word} and the transfer after it"
+    yield from _notes(sweep, found)
 
 
-def common_notes(found: Sequence[Answer]) -> Iterator[str]:
-    """The notes that hold at every point, and what would hold the first point that does not fit."""
-    every = [notes(one) for one in found]
+def _notes(sweep: Sweep, found: Sequence[Answer]) -> Iterator[str]:
+    """The notes that hold at every point, the others once with where, and what would hold the first misfit."""
+    every = [remarks(one) for one in found]
     yield from (f"note: {text}" for text in every[0] if all(text in texts for texts in every))
+    some: dict[str, list[tuple[Answer, str]]] = {}
+    for one, texts in zip(found, every, strict=True):
+        for text in texts:
+            some.setdefault(re.sub(r"[\d.,]+", "", text), []).append((one, text))
+    for cases in some.values():
+        one, text = cases[0]
+        if len(cases) < len(found) or any(other != text for _, other in cases):
+            more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+            yield f"note at {where(sweep, one.asked)}{more}: {text}"
     first = next((one for one in found if not one.result.fits), None)
     if first is not None and len(found) > 1:
-        yield f"the first point that does not fit: {misfit(first)}"
+        yield f"the first point that does not fit, {where(sweep, first.asked)}: {misfit(first)}"
 
 
 def heading(found: Sequence[Answer], axes: Sequence[str]) -> str:
