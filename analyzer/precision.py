@@ -50,8 +50,8 @@ class Precision:
 
     A quantised checkpoint leaves embedding and head at 16 bit unless ``head`` says otherwise. ``groups`` are the
     groups of tensors (GROUPS) of which more is known than that. ``indexer_keys`` is the format of the keys of a sparse
-    attention's indexer, None where they are in that of the KV cache. ``notes`` are what a reader should know of them,
-    one sentence each.
+    attention's indexer, None where they are in that of the KV cache. ``exact_weights`` says that the bytes resident are
+    those of the model's files. ``notes`` are what a reader should know of all this, one sentence each.
     """
 
     weights: str
@@ -60,6 +60,7 @@ class Precision:
     activations: str
     groups: Mapping[str, tuple[TensorFormat, ...]] = field(default_factory=dict)
     indexer_keys: str | None = None
+    exact_weights: bool = False
     notes: tuple[str, ...] = ()
 
     @property

@@ -13,9 +13,10 @@ from rooflens.analyzer.group_formats import tensor_formats
 from rooflens.analyzer.precision import GROUPS, PLAIN, Precision, choose_precision
 from rooflens.analyzer.safetensors_header import safetensors_header
 from rooflens.analyzer.stored_modules import INTEGERS, stored_modules
+from rooflens.analyzer.tensor_check import check_layers, compare_bytes, differences
 from rooflens.analyzer.tensor_format import TensorFormat
 from rooflens.analyzer.tensor_groups import OTHER, VISION, group_of
-from rooflens.analyzer.tensor_table import Tensor, json_file
+from rooflens.analyzer.tensor_table import Tensor, json_file, named
 from rooflens.arch_records import ModelArch
 from rooflens.records import RooflensError
 
@@ -52,9 +53,7 @@ def weight_files(path: Path) -> tuple[Path, ...]:
         if path.name.endswith(".index.json"):
             return _indexed(path)
     except (OSError, ValueError) as error:
-        raise RooflensError(
-            f"{path.name[-80:]}: cannot be read: {(str(error).splitlines() or ['?'])[0][:200]}"
-        ) from error
+        raise RooflensError(f"{named(path)}: cannot be read: {(str(error).splitlines() or ['?'])[0][:200]}") from error
     shard = SHARD.fullmatch(path.name)
     return _siblings(path, shard) if shard else (path,)
 
@@ -63,13 +62,13 @@ def read_tensors(path: Path) -> tuple[Tensor, ...]:
     """Every tensor of the weight files of ``path``; RooflensError where there are none or a header lies."""
     files = weight_files(path)
     if not files:
-        raise RooflensError(f"{path.name[-80:]}: no .safetensors or .gguf files in this folder")
+        raise RooflensError(f"{named(path)}: no .safetensors or .gguf files in this folder")
     found: list[Tensor] = []
     for file in files:
         found += gguf_header(file).tensors if file.suffix == ".gguf" else safetensors_header(file)
     seen = {tensor.name for tensor in found}
     if len(seen) != len(found):
-        raise RooflensError(f"{path.name[-80:]}: its files hold a tensor of the same name twice")
+        raise RooflensError(f"{named(path)}: its files hold a tensor of the same name twice")
     return tuple(found)
 
 
@@ -96,16 +95,25 @@ def group_bytes(tensors: Iterable[Tensor], arch: ModelArch | None = None) -> Map
 def precision_from_files(arch: ModelArch, path: Path, kv: str | None = None) -> Precision:
     """The formats of ``arch`` as the weight files of ``path`` hold them: a folder, one of its files, or a .gguf file.
 
-    ``kv`` as in choose_precision. Raises RooflensError in one line for files that lie or are another model's.
+    ``kv`` as in choose_precision. Raises RooflensError in one line for files that lie, lack layers or are another
+    model's; where they differ in less than that, ``notes`` say so and ``exact_weights`` is False.
     """
-    found = group_bytes(read_tensors(path), arch)
+    tensors = read_tensors(path)
+    found = group_bytes(tensors, arch)
     _check_model(arch, found, path)
+    elements = {name: part.elements for name, part in found.items()}
+    files = weight_files(path)
+    check_layers(arch, tensors, elements, files[0] if len(files) == 1 else path)
     groups = {name: _formats(part) for name, part in found.items() if name in GROUPS and part.elements}
     if arch.tied_head and "embedding" in groups:
         groups.setdefault("head", groups["embedding"])
     stated = choose_precision(arch, None, kv)
     head = groups["head"][0].name if "head" in groups else stated.head
-    return replace(stated, weights=_largest(found) or stated.weights, head=head, groups={**stated.groups, **groups})
+    weights = _largest(found) or stated.weights
+    precision = replace(stated, weights=weights, head=head, groups={**stated.groups, **groups})
+    exact, bytes_notes = compare_bytes(arch, tensors, precision)
+    notes = differences(arch, elements)
+    return replace(precision, exact_weights=exact and not notes, notes=notes or bytes_notes)
 
 
 def _formats(part: GroupBytes) -> tuple[TensorFormat, ...]:
@@ -146,7 +154,7 @@ def _check_model(arch: ModelArch, found: Mapping[str, GroupBytes], path: Path) -
         and not least <= held.elements <= 4 * arch.hidden_size * arch.vocab_size + arch.gathered_elements
     ):
         raise RooflensError(
-            f"{path.name[-80:]}: its embedding has {held.elements:.0f} elements, the config says "
+            f"{named(path)}: its embedding has {held.elements:.0f} elements, the config says "
             f"{arch.vocab_size} x {arch.hidden_size}: another model's files"
         )
 
@@ -157,13 +165,13 @@ def _folder_files(folder: Path) -> tuple[Path, ...]:
     for suffix in (".safetensors", ".gguf"):
         files = sorted(p for p in folder.iterdir() if p.suffix == suffix and not p.name.startswith("mmproj"))
         if len(files) > MOST_FILES:
-            raise RooflensError(f"{folder.name[-80:]}: more than {MOST_FILES} weight files")
+            raise RooflensError(f"{named(folder)}: more than {MOST_FILES} weight files")
         shard = SHARD.fullmatch(files[0].name) if files else None
         if shard:
             return _siblings(files[0], shard)
         if suffix == ".gguf" and len(files) > 1:
             raise RooflensError(
-                f"{folder.name[-80:]}: several .gguf files, name one: {files[0].name}, {files[1].name}, ..."
+                f"{named(folder)}: several .gguf files, name one: {files[0].name}, {files[1].name}, ..."
             )
         if files:
             whole = folder / "model.safetensors"
@@ -175,10 +183,10 @@ def _indexed(index: Path) -> tuple[Path, ...]:
     said = json_file(index)
     listed = said.get("weight_map") if isinstance(said, dict) else None
     if not isinstance(listed, dict) or not listed:
-        raise RooflensError(f"{index.name[-80:]}: has no weight_map")
+        raise RooflensError(f"{named(index)}: has no weight_map")
     names = sorted({name for name in listed.values() if isinstance(name, str)})
     if not names or len(names) > MOST_FILES or any("/" in name or "\0" in name or name in ("", "..") for name in names):
-        raise RooflensError(f"{index.name[-80:]}: its weight_map names no proper files")
+        raise RooflensError(f"{named(index)}: its weight_map names no proper files")
     files = [index.with_name(name) for name in names]
     return _all_there(index, files) if any(file.exists() for file in files) else ()
 
@@ -186,7 +194,7 @@ def _indexed(index: Path) -> tuple[Path, ...]:
 def _siblings(path: Path, shard: re.Match[str]) -> tuple[Path, ...]:
     count = int(shard[3])
     if not 1 <= count <= MOST_FILES:
-        raise RooflensError(f"{path.name[-80:]}: says it is one of {count} files")
+        raise RooflensError(f"{named(path)}: says it is one of {count} files")
     names = [f"{shard[1]}{number:05d}-of-{shard[3]}{shard[4]}" for number in range(1, count + 1)]
     return _all_there(path, [path.with_name(name) for name in names])
 
@@ -195,7 +203,7 @@ def _all_there(path: Path, files: list[Path]) -> tuple[Path, ...]:
     missing = [file.name for file in files if not file.exists()]
     if missing:
         raise RooflensError(
-            f"{path.name[-80:]}: {len(missing)} of {len(files)} weight files are missing, the first {missing[0][:80]}: "
+            f"{named(path)}: {len(missing)} of {len(files)} weight files are missing, the first {missing[0][:80]}: "
             "fetch them, or say --weights"
         )
     return tuple(files)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 OTHER, VISION = "other", "vision"  # norms, biases and what is small; towers that are no language model
+MTP = "mtp"  # the layers of multi-token prediction
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blk|blocks?|layer)\.(\d+)\.")
 TOWERS = ("vision", "visual", "vit", "audio", "image", "multi_modal", "mm_", "patch_", "embed_vision", "embed_audio",
           "aligner", "merger")  # fmt: skip
@@ -46,20 +47,41 @@ def group_of(name: str, layers: int | None = None) -> str:
 
     ``layers``: how many the decoder has; a later one is for multi-token prediction.
     """
-    parts = name.split(".")
-    if parts[0] in ("v", "a", "mm") or any(part.startswith(TOWERS) or part.endswith("projector") for part in parts):
+    parts, apart = name.split("."), stands_apart(name, layers)
+    if apart == VISION:
         return VISION
     if any(part in SMALL or "norm" in part or part.startswith(("ln_", "hc_")) for part in parts):
         return OTHER
-    found = LAYER.search(name)
-    if any(part.startswith(("mtp", "nextn")) for part in parts) or (found and layers and int(found[1][:9]) >= layers):
+    if apart == MTP:
         copied = any(part in (*EMBEDDINGS, *HEADS, "shared_head") for part in parts)
-        return OTHER if copied else "mtp"  # a copy of the embedding or the head, which an engine shares
+        return OTHER if copied else MTP  # a copy of the embedding or the head, which an engine shares
+    found = LAYER.search(name)
     if found is None:
         return _outside(name)
     group = _inside(name[found.end() :])
-    encoder = re.search(r"(?:^|\.)(?:encoder|enc)\.", name[: found.end()]) and "decoder" not in name
-    return "encoder" if encoder and group != OTHER else group
+    return "encoder" if _of_encoder(name[: found.end()]) and group != OTHER else group
+
+
+def stands_apart(name: str, layers: int | None = None) -> str | None:
+    """VISION or MTP for a tensor of a tower or of multi-token prediction, None for one of the language model."""
+    parts = name.split(".")
+    if parts[0] in ("v", "a", "mm") or any(part.startswith(TOWERS) or part.endswith("projector") for part in parts):
+        return VISION
+    found = LAYER.search(name)
+    ahead = found is not None and layers and int(found[1][:9]) >= layers
+    return MTP if ahead or any(part.startswith(("mtp", "nextn")) for part in parts) else None
+
+
+def decoder_layer(name: str) -> int | None:
+    """The number of the decoder's layer that a tensor belongs to, of prediction too; None for any other."""
+    found = LAYER.search(name)
+    if found is None or stands_apart(name) or _of_encoder(name[: found.end()]):
+        return None
+    return int(found[1][:9])
+
+
+def _of_encoder(prefix: str) -> bool:
+    return bool(re.search(r"(?:^|\.)(?:encoder|enc)\.", prefix)) and "decoder" not in prefix
 
 
 def _outside(name: str) -> str:

@@ -60,9 +60,17 @@ def json_file(path: Path) -> Any:
             raise fault(path, f"cannot be read as JSON: {str(error) or type(error).__name__}") from error
 
 
+def named(path: Path) -> str:
+    """A file with its folder, or a folder, as a message names it."""
+    folder = path.parent.name
+    return f"{folder[-40:]}/{path.name[-80:]}" if folder and not path.is_dir() else path.name[-80:]
+
+
 def fault(path: Path, what: str) -> RooflensError:
-    """That the header of a file cannot be believed, in one line."""
-    return RooflensError(f"{path.name[-80:]}: {' '.join(what.split())[:200]}")
+    """That the header of a file cannot be believed, in one line; for a damaged file with what to do about it."""
+    damaged = "cut short" in what or "header" in what
+    remedy = "; fetch it again" + (", or say --weights" if path.suffix == ".safetensors" else "") if damaged else ""
+    return RooflensError(f"{named(path)}: {' '.join(what.split())[:200]}{remedy}")
 
 
 def refuse_overlap(path: Path, ranges: Iterable[tuple[int, int, str]]) -> None:

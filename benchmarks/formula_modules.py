@@ -55,6 +55,7 @@ TESTS: dict[str, list[str]] = {
     "speculation": ["drafting", "speculation"],
     "step_time": ["step_time", "predict_deployments", "speculation"],
     "stored_modules": ["tensor_files"],
+    "tensor_check": ["tensor_files"],
     "tensor_files": ["tensor_files"],
     "tensor_groups": ["tensor_files"],
     "work": ["operators", "counting", "kv_bytes"],

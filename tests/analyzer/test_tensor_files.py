@@ -336,6 +336,65 @@ def test_another_models_files_are_refused(tmp_path: Path) -> None:
         precision_from_files(arch(hidden_size=4096, head_dim=64), tmp_path)
 
 
+def test_a_file_of_half_the_layers_is_refused(tmp_path: Path) -> None:
+    half = {name: stored for name, stored in llama().items() if "layers.1." not in name}
+    write(tmp_path / "model.safetensors", half)
+    with pytest.raises(
+        RooflensError, match=r"^[^:]*/model.safetensors: holds 1 of 2 layers: fetch .* or say --weights"
+    ):
+        precision_from_files(arch(), tmp_path)
+    adapter = {f"base_model.model.{n}.lora_A.weight": ("BF16", (1, 64)) for n in llama() if "layers" in n}
+    write(tmp_path / "model.safetensors", adapter)
+    with pytest.raises(RooflensError, match=r"holds 1,024 weights where the config counts .* only an adapter"):
+        precision_from_files(arch(), tmp_path)
+
+
+def test_bytes_are_those_of_the_files_only_where_all_is_there(tmp_path: Path) -> None:
+    path, whole = tmp_path / "model.safetensors", llama()
+    norms = {f"model.layers.{n}.post_attention_layernorm.weight": ("BF16", (64,)) for n in (0, 1)}
+    write(path, whole | norms)
+    found = precision_from_files(arch(), path)
+    assert (found.exact_weights, found.notes) == (True, ())
+    assert resident_bytes(works(arch(), found)) == sum(tensor.size_bytes for tensor in read_tensors(path))
+    # Norms of four bytes instead of two: 5 x 64 x 2 bytes more, which is said and below a thousandth in a real model.
+    wide = {name: ("F32" if "norm" in name else dtype, shape) for name, (dtype, shape) in (whole | norms).items()}
+    write(path, wide)
+    found = precision_from_files(arch(), path)
+    counted = resident_bytes(works(arch(), found))
+    assert found.notes == (
+        f"the files hold {counted + 640:,.0f} B of weights, {counted:,.0f} B are counted: these are not the bytes of "
+        "the files",
+    )
+    assert not found.exact_weights
+
+
+def test_groups_that_are_not_whole_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write(path, {name: stored for name, stored in llama().items() if "layers.1.mlp.down" not in name})
+    found = precision_from_files(arch(), path)
+    # One of six MLP matrices of 8,192 is missing; nothing is said of the attention, which is whole.
+    assert found.notes == (
+        "the files hold other numbers of weights than the config counts (mlp 40,960 of 49,152): the counted ones are "
+        "taken, in the formats of those that are there",
+    )
+    assert not found.exact_weights
+    write(path, {name: stored for name, stored in llama().items() if "lm_head" not in name})
+    assert "(head 0 of 16,384)" in precision_from_files(arch(), path).notes[0]
+    assert not precision_from_files(arch(tie_word_embeddings=True), path).notes[0].startswith("the files hold other")
+
+
+def test_what_is_not_resident_is_not_compared(tmp_path: Path) -> None:
+    """A head beside the embedding that it shares, a tower, a layer of prediction with a copy of the head."""
+    path = tmp_path / "model.safetensors"
+    norms = {f"model.layers.{n}.post_attention_layernorm.weight": ("BF16", (64,)) for n in (0, 1)}
+    more = {"vision_tower.layers.0.mlp.fc1.weight": (256, 256), "model.layers.2.mlp.up_proj.weight": (128, 64),
+            "model.layers.2.shared_head.head.weight": (256, 64), "mtp.fc.weight": (64, 128)}  # fmt: skip
+    write(path, llama() | norms | {name: ("BF16", shape) for name, shape in more.items()})
+    for tied in (False, True):
+        found = precision_from_files(arch(tie_word_embeddings=tied), path)
+        assert (found.exact_weights, found.notes) == (True, ())
+
+
 def good_header() -> dict[str, Any]:
     return {"a": {"dtype": "BF16", "shape": [2, 4], "data_offsets": [0, 16]},
             "b": {"dtype": "U8", "shape": [8], "data_offsets": [16, 24]}}  # fmt: skip
@@ -365,6 +424,16 @@ def test_a_safetensors_header_that_lies(tmp_path: Path, change: dict[str, Any], 
     with pytest.raises(RooflensError, match=message) as caught:
         safetensors_header(path)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_damaged_file_is_named_with_its_folder_and_a_remedy(tmp_path: Path) -> None:
+    for name, remedy in (("model.safetensors", "; fetch it again, or say --weights"), ("a.gguf", "; fetch it again")):
+        path = write_bytes(tmp_path / name, b"GGUF\3\0\0\0" if name == "a.gguf" else struct.pack("<Q", 500))
+        with pytest.raises(RooflensError) as caught:
+            read_tensors(path)
+        message = str(caught.value)
+        assert message.startswith(f"{tmp_path.name}/{name}: ")
+        assert message.endswith(remedy)
 
 
 @pytest.mark.parametrize(

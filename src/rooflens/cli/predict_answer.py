@@ -149,12 +149,13 @@ def answer(asked: Asked, sources: Sources) -> Answer:
         drafting = None if asked.draft_model is None else sources.model(asked.draft_model, read_quantization=True)
         found = speculation(asked, arch, hardware, precision, plan, drafting)
     each, longer = (kv_bytes(arch, precision, plan.context_tokens + more, plan.encoder_tokens) for more in (0, 1))
-    exact = asked.weights is None and files_of(asked.model) is not None
     sent = None if asked.kv_link is None else _handover(asked.kv_link, arch, hardware, precision, plan)
     cut = None
     if asked.ep:
         cut = predict(arch, hardware, precision, replace(plan, deployment=replace(plan.deployment, expert=False)))
-    return Answer(asked, arch, hardware, precision, plan, result, each, longer - each, exact, found, sent, cut)
+    return Answer(
+        asked, arch, hardware, precision, plan, result, each, longer - each, precision.exact_weights, found, sent, cut
+    )
 
 
 def _handover(
