@@ -158,3 +158,9 @@ def test_the_json_notes_what_the_text_notes(capsys: pytest.CaptureFixture[str], 
     assert [*unfit, *noted(text)] == data["notes"]
     assert data["hardware_flags"]  # a datasheet's remarks stand apart
     assert not set(data["hardware_flags"]) & set(data["notes"])
+
+
+def test_the_depth_of_a_verify_step_is_said_to_be_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "4 drafted tokens are assumed (say --spec-tokens)"
+    assert said in json_of(capsys, *LLAMA, "--phase", "verify")["notes"]
+    assert said not in json_of(capsys, *LLAMA, "--phase", "verify", "--spec-tokens", "4")["notes"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.number_formats import WEIGHT_FORMATS
 from rooflens.analyzer.suggest import did_you_mean
 from rooflens.cli import EXIT_FAULT, main
 
@@ -121,3 +124,24 @@ def test_a_device_without_a_link_is_told_the_key(capsys: pytest.CaptureFixture[s
     assert "[link] bandwidth_per_direction_bytes_per_s" in fault(capsys, *words, device(tmp_path))
     linked = device(tmp_path, more="[link]\nbandwidth_per_direction_bytes_per_s = 4.5e11\n")
     assert main([*words, linked]) == 0
+
+
+def test_the_page_shows_a_device_that_works_and_names_every_key(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    root = Path(__file__).resolve().parents[2]
+    section = (root / "docs" / "predict.md").read_text(encoding="utf-8").split("## A device of your own")[1]
+    (shown,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
+    file = tmp_path / "mine.toml"
+    file.write_text(shown)
+    assert main(["predict", "--model", "qwen3-8b", "--tp", "2", "--hardware", str(file)]) == 0
+    spec = find_hardware(str(file))
+    # 100 units x 2,048 flops x 1.6 GHz are 327.7 TFLOP/s, 1.09 times the printed peak.
+    assert spec.ceiling_flops_per_s["bf16"] == pytest.approx(3.2768e14)
+    read = (root / "analyzer" / "hardware.py").read_text(encoding="utf-8").split("def _spec")[1].split("def _rates")[0]
+    keys = set(re.findall(r"""(?:data|link|clock)(?:\["|\.get\(")([a-z_]+)""", read))
+    assert {"memory_bytes", "cache_bytes", "announced_flops_per_s", "reduces_in_network", "sm_count"} <= keys
+    assert not [key for key in sorted(keys) if key not in section]
+    assert "bandwidth_per_direction_bytes_per_s" in section
+    units = {unit for form in WEIGHT_FORMATS.values() for unit in form.compute}
+    assert not [unit for unit in sorted(units) if unit not in section]

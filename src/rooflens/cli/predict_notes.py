@@ -13,7 +13,7 @@ from rooflens.analyzer.precision import PLAIN
 from rooflens.analyzer.predict import Prediction, devices_needed
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Attention, Deployment, MixtureOfExperts
-from rooflens.cli.predict_answer import Answer
+from rooflens.cli.predict_answer import DEFAULT_DRAFTS, Answer
 from rooflens.cli.units import si_text
 from rooflens.model_records import HardwareSpec
 
@@ -146,6 +146,8 @@ def _assumed(answer: Answer) -> Iterator[str]:
     """Defaults that neither the user nor the model's files stated."""
     arch, precision, asked = answer.arch, answer.precision, answer.asked
     yield from arch.assumptions
+    if asked.phase == "verify" and not isinstance(asked.spec_tokens, int):
+        yield f"{DEFAULT_DRAFTS} drafted tokens are assumed (say --spec-tokens)"
     if not arch.activation_assumed:
         return
     weights_open = asked.weights is None and arch.weight_format is None
