@@ -252,6 +252,26 @@ def test_a_state_may_be_worked_on_in_either_format() -> None:
     assert set(row.compute) == {"fp32", "tf32", "bf16"}
 
 
+def test_cross_attention_is_divided_by_its_heads() -> None:
+    crossed = arch(PLAIN, cross=CrossAttention(4, 2, 2))
+    for devices in (1, 2):
+        rows = {row.operator: row for row in works(crossed, BF16, Deployment(tensor=devices))}
+        heads, kv_heads = 4 // devices, 2 // devices
+        # 2 layers: Q is 8 x heads x 2, the output as much, K and V 2 x 8 x KV heads x 2, each of 2 bytes.
+        for name in ("cross_query_projection", "cross_output_projection"):
+            assert rows[name].weight_bytes == {"passes": 2 * 8 * heads * 2 * 2}
+            assert rows[name].flops == {"query_tokens": 2 * 2 * 8 * heads * 2}
+            assert rows[name].elements == 2 * 8 * 4 * 2
+        kept = rows["cross_kv_projection"]
+        assert (kept.resident_bytes, kept.elements) == (2 * 2 * 8 * kv_heads * 2 * 2, 2 * 2 * 8 * 2 * 2)
+        attends = rows["cross_attention"]
+        assert attends.flops == {"encoder_tokens": 2 * 4 * heads * 2}
+        assert attends.kv_read_bytes == attends.stored_bytes == {"encoder_tokens": 2 * 2 * kv_heads * 2 * 2}
+        # A query comes in and a result goes out, heads x 2 elements of 2 bytes each, in 2 layers.
+        assert attends.activation_bytes == {"query_tokens": 2 * 2 * heads * 2 * 2}
+        assert attends.calls == 2
+
+
 def test_cross_attention_reads_the_encoder() -> None:
     rows = works(arch(PLAIN, cross=CrossAttention(4, 2, 2)), BF16)
     step = [One(3, encoder=7), One(3, encoder=9)]
