@@ -110,7 +110,7 @@ def test_faster_than_possible_is_measurement_invalid(
 ) -> None:
     slow = (files("rooflens.analyzer") / "data/hardware/h100-sxm5-80.toml").read_text()
     lines = [
-        "memory_bandwidth_bytes_per_s = 1e6" if line.startswith("memory_bandwidth_bytes_per_s") else line
+        "memory_bandwidth_bytes_per_s = 1e8" if line.startswith("memory_bandwidth_bytes_per_s") else line
         for line in slow.splitlines()
     ]
     lines = [line for line in lines if not line.startswith("cache_bytes")]
