@@ -127,7 +127,7 @@ def test_it_draws_again_and_again_until_q(terminal: Terminal) -> None:
     assert terminal.ended() == 0
     first = terminal.frames()[0]
     assert first[1] == "a?[2Jb  engine 0  live  by ring  vllm 0.33.0  h100-sxm5-80"
-    assert len(first) == 14
+    assert len(first) == 15
     assert "\x1b[33m  WARNING kv_pressure" in terminal.seen
 
 
