@@ -50,8 +50,9 @@ class Precision:
 
     A quantised checkpoint leaves embedding and head at 16 bit unless ``head`` says otherwise. ``groups`` are the
     groups of tensors (GROUPS) of which more is known than that. ``indexer_keys`` is the format of the keys of a sparse
-    attention's indexer, None where they are in that of the KV cache. ``exact_weights`` says that the bytes resident are
-    those of the model's files. ``notes`` are what a reader should know of all this, one sentence each.
+    attention's indexer, None where they are in that of the KV cache; ``state`` that of the states of linear attention
+    or Mamba, None where it is what the model says. ``exact_weights`` says that the bytes resident are those of the
+    model's files. ``notes`` are what a reader should know of all this, one sentence each.
     """
 
     weights: str
@@ -60,6 +61,7 @@ class Precision:
     activations: str
     groups: Mapping[str, tuple[TensorFormat, ...]] = field(default_factory=dict)
     indexer_keys: str | None = None
+    state: str | None = None
     exact_weights: bool = False
     notes: tuple[str, ...] = ()
 
@@ -115,7 +117,10 @@ def precision_of(info: EngineInfo, arch: ModelArch) -> Precision:
     found = choose_precision(arch, weights, kv)
     indexed = any(getattr(layer.mixer, "indexer", None) for layer in (*arch.layers, *arch.mtp))
     wide = KV_FORMATS[found.kv].bytes_per_element > 1  # engines keep an indexer's keys in fp8 all the same
-    return replace(found, indexer_keys="fp8") if indexed and wide else found
+    state = normalise(info.state_dtype or "")
+    return replace(
+        found, indexer_keys="fp8" if indexed and wide else None, state=state if state in KV_FORMATS else None
+    )
 
 
 def _named(method: str) -> Quantization:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 # Facts of an engine that a reader may see; the others name a host, a device or a file.
 FACTS = (
     "engine", "engine_version", "rank", "runner", "start_unix_s", "weight_dtype", "quantization", "kv_dtype",
-    "kv_blocks", "block_tokens", "max_sequences", "max_batched_tokens", "max_context_tokens", "graph_mode",
-    "attention_backend", "moe_backend", "async_scheduling", "concurrent_batches", "prefix_caching", "chunked_prefill",
-    "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "context_parallel",
+    "state_dtype", "kv_blocks", "block_tokens", "max_sequences", "max_batched_tokens", "max_context_tokens",
+    "graph_mode", "attention_backend", "moe_backend", "async_scheduling", "concurrent_batches", "prefix_caching",
+    "chunked_prefill", "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "context_parallel",
     "speculative_method", "speculative_tokens", "device",
 )  # fmt: skip
 MOST_PROBLEMS = 64  # as many as there may be pages, or files that somebody looks at one by one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -34,6 +35,22 @@ def _kv_groups(scheduler: Any) -> tuple[KVGroup, ...]:
         window = _get(spec, "sliding_window")
         found.append(KVGroup(kind, len(group.layer_names), int(spec.block_size), window))
     return tuple(found)
+
+
+def _state_dtype(scheduler: Any) -> str | None:
+    """The format of the states of linear attention or Mamba as vLLM resolved it, else as it was told; None: no word.
+
+    A layer's states are several (the recurrent one, that of a convolution before it); the largest is meant.
+    """
+    for group in _get(scheduler, "kv_cache_config", "kv_cache_groups") or ():
+        nested = _get(group, "kv_cache_spec", "kv_cache_specs")
+        for spec in nested.values() if isinstance(nested, dict) else (_get(group, "kv_cache_spec"),):
+            dtypes, shapes = _get(spec, "dtypes"), _get(spec, "shapes")
+            if dtypes and shapes and len(dtypes) == len(shapes):
+                return _word(dtypes[max(range(len(shapes)), key=lambda place: math.prod(shapes[place]))])
+    cache = _get(scheduler, "vllm_config", "cache_config")
+    told = (_word(_get(cache, name)) for name in ("mamba_ssm_cache_dtype", "mamba_cache_dtype"))
+    return next((word for word in told if word not in (None, "auto")), None)
 
 
 def engine_version() -> str | None:
@@ -69,6 +86,7 @@ def engine_info(scheduler: Any, instance: str) -> EngineInfo:
         weight_dtype=_word(_get(model, "dtype")),
         quantization=_word(_get(model, "quantization")),
         kv_dtype=_word(_get(cache, "cache_dtype")),
+        state_dtype=_state_dtype(scheduler),
         kv_groups=_kv_groups(scheduler),
         kv_blocks=int(scheduler.kv_cache_manager.block_pool.num_gpu_blocks) - 1,
         block_tokens=_get(scheduler, "block_size") or _get(cache, "block_size"),

@@ -26,7 +26,7 @@ def state_rows(shard: Shard, count: int, mixer: StateMixer) -> Iterator[Work]:
 def _state(shard: Shard, count: int, mixer: StateMixer) -> Work:
     """The recurrence: its flops may run in the state's format or, in chunks of a prefill, in that of activations."""
     precision, devices = shard.precision, shard.devices
-    kept = KV_FORMATS[mixer.state_format]
+    kept = KV_FORMATS[precision.state or mixer.state_format]
     sequence_bytes = mixer.state_elements * kept.bytes_per_element
     sequence_bytes += mixer.conv_state_elements * precision.activation_bytes
     own_bytes = count * sequence_bytes / devices

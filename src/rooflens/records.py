@@ -60,7 +60,8 @@ class EngineInfo:
     """What an engine is, as far as it says; a field is None while it is not known.
 
     ``model_config`` holds the architecture fields of the model's own config.json with every path removed;
-    dtypes are written as the engine writes them (bfloat16, fp8_e4m3, ...); sizes are counts or tokens.
+    dtypes are written as the engine writes them (bfloat16, fp8_e4m3, ...), ``state_dtype`` that of the states of linear
+    attention or Mamba; sizes are counts or tokens.
     """
 
     instance: str
@@ -76,6 +77,7 @@ class EngineInfo:
     weight_dtype: str | None = None
     quantization: str | None = None
     kv_dtype: str | None = None
+    state_dtype: str | None = None
     kv_groups: tuple[KVGroup, ...] = ()
     kv_blocks: int | None = None
     block_tokens: int | None = None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflens.analyzer.arch import arch_from_config
+from rooflens.analyzer.arch import arch_from_config, find_model
 from rooflens.analyzer.ggml_types import GGML_TYPES
 from rooflens.analyzer.group_formats import placed_modules
 from rooflens.analyzer.number_formats import KV_FORMATS, WEIGHT_FORMATS, indexer_key_bytes, latent_bytes, normalise
@@ -236,6 +236,19 @@ def test_a_gguf_format_by_name_is_that_of_embedding_and_head_too(name: str) -> N
 def test_an_engines_method_where_the_files_state_none(method: str, experts: str, attention: str) -> None:
     found = precision_of(EngineInfo("i", "vllm", quantization=method, weight_dtype="bfloat16"), arch_from_config(MOE))
     assert (shares(found, "experts"), shares(found, "attention")) == ([(1, experts)], [(1, attention)])
+
+
+def test_an_engine_says_the_format_of_its_states() -> None:
+    """Qwen3-Next's config names none, so bf16; a CPU's vLLM keeps them in fp32: two bytes more for each element."""
+    arch = find_model("qwen3-next-80b-a3b-instruct")
+    kept = {}
+    for said in (None, "bfloat16", "float32", "nonsense"):
+        found = precision_of(EngineInfo("i", "vllm", weight_dtype="bfloat16", state_dtype=said), arch)
+        kept[said] = stored_bytes([row for row in works(arch, found) if row.operator == "state"], {"requests": 1.0})
+    elements = sum(layer.count * getattr(layer.mixer, "state_elements", 0) for layer in arch.layers)
+    assert elements == 36 * 32 * 128 * 128
+    assert kept["float32"] - kept["bfloat16"] == 2 * elements
+    assert kept[None] == kept["nonsense"] == kept["bfloat16"]
 
 
 def test_the_files_win_over_an_engines_method() -> None:

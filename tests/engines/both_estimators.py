@@ -69,6 +69,7 @@ MLA_TP8 = Case("DeepSeek-V3, tensor parallel 8", MLA.model, options={"tensor_par
 HYBRID = Case(
     "Qwen3-Next-80B-A3B", "qwen3-next-80b-a3b-instruct",
     {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next"},
+    {"mamba_ssm_cache_dtype": "bfloat16"},  # as on a GPU by itself; a CPU that multiplies bf16 would take fp32
 )  # fmt: skip
 MAMBA = Case("Nemotron-3-Nano-30B-A3B", "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16_config.json")
 CASES = (DENSE, FP8_KV, FP8, MOE, MLA, MLA_TP8, HYBRID, MAMBA)

@@ -147,7 +147,7 @@ def deepseek_v3_tp8(step: Sums) -> Count:
 def qwen3_next(step: Sums) -> Count:
     """48 layers of hidden 2048, every fourth with attention (16 query heads of 256 with a gate each, 2 KV heads), the
     others with a gated delta net (16 key and 32 value heads of 128); 10 of 512 experts of 512 and a shared one with its
-    gate; vocabulary 151936; bf16, and so is the state, for the config names no other."""
+    gate; vocabulary 151936; bf16, and so is the state, as it is told."""
     expert, shared = 3 * 2048 * 512, 3 * 2048 * 512 + 2048
     full = 2048 * (2 * 4096 + 2 * 512) + 4096 * 2048
     # Queries, keys, values and the output's gate, two numbers a value head; then the way out.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ from both_estimators import (
     engine_config,
 )
 from hand_counts import BY_HAND, SUMS, Count
+
+from rooflens.adapters.vllm.info import _state_dtype as state_dtype
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("hook")]
 
@@ -175,7 +178,17 @@ def test_experts_of_layers_that_have_them() -> None:
     ids=lambda one: getattr(one, "name", None),
 )
 def test_the_state_is_what_vllm_allocates(case: Case, module: str, name: str, elements: tuple[int, int]) -> None:
-    """The shapes of hand_counts. (A CPU that multiplies bf16 has Qwen3-Next's state in fp32, other devices in bf16.)"""
+    """The shapes of hand_counts. A CPU that multiplies bf16 has Qwen3-Next's state in fp32, other devices in bf16: the
+    hook says which."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
     model: Any = getattr(importlib.import_module(f"vllm.model_executor.models.{module}"), name)
-    shapes = model.get_mamba_state_shape_from_config(engine_config(case, DECODE))
-    assert tuple(math.prod(shape) for shape in shapes) == elements
+    for options in (case.options, {}):
+        config = engine_config(replace(case, options=options), DECODE)
+        shapes = model.get_mamba_state_shape_from_config(config)
+        assert tuple(math.prod(shape) for shape in shapes) == elements
+        dtypes = model.get_mamba_state_dtype_from_config(config)
+        spec = MambaSpec(block_size=16, shapes=shapes, dtypes=dtypes)
+        groups = [SimpleNamespace(kv_cache_spec=spec, layer_names=["a"])]
+        made = SimpleNamespace(kv_cache_config=SimpleNamespace(kv_cache_groups=groups), vllm_config=config)
+        assert state_dtype(made) == str(dtypes[1]).removeprefix("torch.")
