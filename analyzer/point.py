@@ -18,7 +18,8 @@ class UniformBatch:
     ``prefill`` says that what it computes is part of its prompt. ``shared_tokens`` of the cached ones are the same in
     all sequences. ``chosen`` are the spans that stand for the top-k entries an indexer chooses, which may all lie in
     what is shared. ``graph_sizes`` are the token counts that were captured: a pass is padded up to the next
-    one, and runs as it is beyond the last. ``lora_adapters`` are the distinct adapters in use, 0 for none;
+    one, and runs as it is beyond the last. ``lora_adapters`` are the distinct adapters in use, 0 for none (their mean
+    where a step has several passes);
     ``expert_sharing_ratio`` is what Plan says of it.
     """
 
@@ -32,7 +33,7 @@ class UniformBatch:
     block_tokens: int | None = None
     graph_sizes: tuple[int, ...] = ()
     encoder_tokens: int = 0
-    lora_adapters: int = 0
+    lora_adapters: float = 0.0
     expert_sharing_ratio: float | None = None
 
     @property

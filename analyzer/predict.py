@@ -21,7 +21,7 @@ from rooflens.analyzer.sides import (
     moved_bytes,
     names_of,
 )
-from rooflens.analyzer.step_time import Compiled, Cycle
+from rooflens.analyzer.step_time import Compiled, Cycle, Least
 from rooflens.analyzer.work import Work, dot, resident_bytes
 from rooflens.arch_records import ModelArch
 from rooflens.model_records import Efficiency, HardwareSpec
@@ -57,6 +57,8 @@ class Prediction:
 
     ``floor_s`` of a step is strict; ``expected_s`` is the same with the experts that uniform routing reads, and
     ``reachable_s`` what a well-tuned engine gets (``reachable_origin`` is that of its Efficiency); neither is a bound.
+    Each is in the number of micro-batches that is best for it, and floor <= expected <= reachable. ``memory_s``,
+    ``compute_s`` and all sums are of the step at the floor: where arithmetic sets it, more micro-batches may read more.
     ``mfu`` (of the datasheet's peak) and ``mbu`` are what a step at the floor would reach, so no real step exceeds
     them. ``tokens_per_s`` are output tokens in decode (with every drafted token accepted), prompt tokens in prefill, at
     the floor.
@@ -70,7 +72,8 @@ class Prediction:
 
     ``bound`` is the side that sets the floor; ``bound_known`` is False where the true step may be bound by another:
     by arithmetic of an unknown rate, or by memory where ``cached_bytes``, what the last-level cache may keep from
-    step to step, made its side the smaller. ``micro_batches`` are in flight in a pipeline. ``parameters`` and
+    step to step, made its side the smaller. ``micro_batches`` are in flight in a pipeline at
+    the floor, ``expected_micro_batches`` and ``reachable_micro_batches`` at the other two. ``parameters`` and
     ``active_parameters`` (those that multiply a token) are of the model. None is not known.
     """
 
@@ -105,6 +108,8 @@ class Prediction:
     max_batch: int
     max_context_tokens: int
     micro_batches: int
+    expected_micro_batches: int
+    reachable_micro_batches: int | None
     padded_tokens: float
     parameters: float | None
     active_parameters: float | None
@@ -156,10 +161,11 @@ def predict_each(
 
 
 def _predicted(compiled: Compiled, plan: Plan, count: Count) -> Prediction:
-    cycle = compiled.cycle(plan)
+    least = compiled.least(plan)
+    cycle = least.cycle
     mean = micro_batch(batch_of(compiled.arch, plan, plan.batch / plan.ranks), cycle.micro_batches)
     sums = _Sums(compiled.whole, plan, cycle.micro_batches, point_features(mean, names_of(compiled.whole)))
-    return _prediction(compiled, cycle, sums, count)
+    return _prediction(compiled, least, sums, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,22 +202,23 @@ class _Sums:
         return moved / self.plan.devices / hardware.memory_bandwidth_bytes_per_s
 
 
-def _prediction(compiled: Compiled, cycle: Cycle, sums: _Sums, count: Count) -> Prediction:
+def _prediction(compiled: Compiled, least: Least, sums: _Sums, count: Count) -> Prediction:
+    cycle, (expected_s, expected_parts) = least.cycle, least.expected
     hardware, plan, sides, floor_s = compiled.hardware, sums.plan, cycle.sides, cycle.sides.floor_s
     known = unknown_rate(hardware, compiled.whole) is None
     space, kept = room(compiled.stages, plan, device_bytes(hardware, plan)), kept_form(sums.rows)
     each = plan.deployment.tensor * kept_bytes(kept, plan, 1)
     tokens = plan.batch * plan.computed_tokens
     weights = plan.devices / plan.deployment.pipeline * resident_bytes(sums.rows)
-    reached = compiled.reachable(plan)
+    reached_s, reached_parts = least.reachable or (None, None)
     return Prediction(
         floor_s=floor_s,
         memory_s=sides.memory_s,
         compute_s=sides.compute_s if known else None,
         serial_floor_s=sides.serial_s,
         link_s=sides.link_s,
-        expected_s=sides.expected_floor_s,
-        reachable_s=None if reached is None else max(reached[0], floor_s),
+        expected_s=expected_s,
+        reachable_s=reached_s,
         reachable_origin=None if compiled.efficiency is None else compiled.efficiency.origin,
         tokens_per_s=tokens / floor_s if floor_s else None,
         bound=cycle.bound,
@@ -236,6 +243,8 @@ def _prediction(compiled: Compiled, cycle: Cycle, sums: _Sums, count: Count) -> 
         max_batch=space.max_batch,
         max_context_tokens=space.max_context_tokens,
         micro_batches=cycle.micro_batches,
+        expected_micro_batches=expected_parts,
+        reachable_micro_batches=reached_parts,
         padded_tokens=plan.ranks
         * cycle.micro_batches
         * point_features(cycle.batch, ("padded_tokens",))["padded_tokens"],

@@ -133,5 +133,6 @@ def _chosen_spans(arch: ModelArch) -> frozenset[str]:
 
 
 def micro_batch(batch: UniformBatch, count: int) -> UniformBatch:
-    """One of ``count`` equal parts of ``batch``."""
-    return replace(batch, sequences=batch.sequences / count)
+    """One of ``count`` equal parts of ``batch``, with its part of the adapters: sequences may be sorted by them."""
+    adapters = max(1.0, batch.lora_adapters / count) if batch.lora_adapters else 0.0
+    return replace(batch, sequences=batch.sequences / count, lora_adapters=adapters)

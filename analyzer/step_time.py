@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rooflens.analyzer.efficiency import efficiency_of
-from rooflens.analyzer.operators import Lora, check_link, stage_works
+from rooflens.analyzer.operators import Lora, check_link, distinct_stages, stage_works
 from rooflens.analyzer.plan import Plan, check_plan
 from rooflens.analyzer.point import UniformBatch, point_features
 from rooflens.analyzer.precision import Precision
@@ -44,10 +43,25 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
+class Least:
+    """The least times of one step, each in the number of micro-batches that is best for it.
+
+    ``cycle`` is that of the floor; ``expected`` and ``reachable`` are (seconds, micro-batches). In any number of
+    micro-batches reachable counts as expected at least, so floor <= expected <= reachable. ``reachable`` is None where
+    no kernels of such a device have been measured.
+    """
+
+    cycle: Cycle
+    expected: tuple[float, int]
+    reachable: tuple[float, int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class StepTime:
     """``seconds`` of one step and what they stand for (``basis``): REACHABLE where it is known, else EXPECTED.
 
-    ``floor_s`` is the strict bound and ``bound`` the side that sets it, None where the floor is 0.
+    ``floor_s`` is the strict bound and ``bound`` the side that sets it, None where the floor is 0. ``micro_batches``
+    are those of ``seconds``.
     """
 
     seconds: float
@@ -105,7 +119,7 @@ class Compiled:
         spread = plan.deployment
         check_link(hardware, spread.devices * spread.data)
         known = efficiency or efficiency_of(hardware)
-        distinct, whole = _distinct(stages), tuple(row for stage in stages for row in stage)
+        distinct, whole = distinct_stages(stages), tuple(row for stage in stages for row in stage)
         terms = [terms_of(r, hardware, known, spread, eager=plan.eager) for r in (*distinct, whole)] if known else []
         return cls(
             arch=arch,
@@ -119,68 +133,58 @@ class Compiled:
             names=frozenset(names_of(whole)).union(*(each.names for each in terms)),
         )
 
-    def cycle(self, plan: Plan) -> Cycle:
-        """The least time in which every sequence of the busiest rank gets through all stages.
+    def least(self, plan: Plan) -> Least:
+        """The least times of one step in which every sequence of the busiest rank gets through all stages.
 
-        With m micro-batches a stage works m times, and a sequence waits for one pass of each stage: the cycle is at
+        With m micro-batches a stage works m times, and a sequence waits for one pass of each stage: the step takes at
         least the larger of the two, and the m that makes it least is the bound. More micro-batches than stages only
         read the weights more often. A prompt can be cut anywhere, so of a prefill the slowest stage is the bound.
+        Which m is best differs between floor, expected and reachable: more of them read more experts.
         """
-        batch = self._batch(plan)
-        return min((self._slowest(batch, count) for count in self._counts(batch)), key=_floor_s)
-
-    def reachable(self, plan: Plan) -> tuple[float, int] | None:
-        """(seconds, micro-batches) of the same step at what kernels reach, in the best number of micro-batches.
-
-        None where no kernels of such a device have been measured.
-        """
-        if self.whole_terms is None:
-            return None
-        batch = self._batch(plan)
-        return min((self._reached_s(batch, count, self.whole_terms), count) for count in self._counts(batch))
+        batch = batch_of(self.arch, plan, math.ceil(plan.batch / plan.ranks))
+        most = 1 if batch.prefill else min(self.deployment.pipeline, int(batch.sequences))
+        tried = [self._tried(batch, count) for count in range(1, most + 1)]
+        reached = [(each.reached_s, each.cycle.micro_batches) for each in tried if each.reached_s is not None]
+        return Least(
+            min((each.cycle for each in tried), key=_floor_s),
+            min((each.expected_s, each.cycle.micro_batches) for each in tried),
+            min(reached, default=None),
+        )
 
     def time(self, plan: Plan) -> StepTime:
         """How long one step of ``plan`` takes, whose deployment is this one's."""
         check_plan(plan)
-        cycle, reached = self.cycle(plan), self.reachable(plan)
-        seconds, parts = reached or (cycle.sides.expected_floor_s, cycle.micro_batches)
-        basis = EXPECTED if reached is None else REACHABLE
-        return StepTime(max(seconds, cycle.sides.floor_s), basis, cycle.sides.floor_s, cycle.bound, parts)
+        least = self.least(plan)
+        cycle, (seconds, parts) = least.cycle, least.reachable or least.expected
+        basis = EXPECTED if least.reachable is None else REACHABLE
+        return StepTime(seconds, basis, cycle.sides.floor_s, cycle.bound, parts)
 
-    def _batch(self, plan: Plan) -> UniformBatch:
-        return batch_of(self.arch, plan, math.ceil(plan.batch / plan.ranks))
-
-    def _counts(self, batch: UniformBatch) -> range:
-        """Into how many micro-batches it is worth cutting."""
-        return range(1, 2 if batch.prefill else 1 + min(self.deployment.pipeline, int(batch.sequences)))
-
-    def _reached_s(self, batch: UniformBatch, count: int, whole: Terms) -> float:
-        features = point_features(micro_batch(batch, count), self.names)
-        slowest_s = count * max(seconds_of(terms, features) for terms in self.stage_terms)
-        return slowest_s if batch.prefill else max(slowest_s, seconds_of(whole, features))
-
-    def _slowest(self, batch: UniformBatch, count: int) -> Cycle:
-        """What takes longest with ``count`` micro-batches."""
+    def _tried(self, batch: UniformBatch, count: int) -> _Tried:
+        """What takes longest with ``count`` micro-batches, by the floor, as expected and at what kernels reach."""
         part, hardware, spread = micro_batch(batch, count), self.hardware, self.deployment
         features = point_features(part, self.names)
         sides = [sides_of(rows, features, hardware, spread.tensor).times(count) for rows in self.stages]
         found = [Cycle(count, each, rows, part, count) for each, rows in zip(sides, self.stages, strict=True)]
+        reached = [count * seconds_of(terms, features) for terms in self.stage_terms]
         if spread.pipeline > 1 and not batch.prefill:
             through = sides_of(self.whole, features, hardware, spread.tensor, spread.pipeline)
             found.append(Cycle(count, through, self.whole, part, 1))
-        return max(found, key=_floor_s)
+            reached += [seconds_of(self.whole_terms, features)] if self.whole_terms else []
+        expected_s = max(cycle.sides.expected_floor_s for cycle in found)
+        return _Tried(max(found, key=_floor_s), expected_s, max(expected_s, *reached) if reached else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """One number of micro-batches: the cycle by the floor and the seconds of the other two, each the larger."""
+
+    cycle: Cycle
+    expected_s: float
+    reached_s: float | None
 
 
 def _floor_s(cycle: Cycle) -> float:
     return cycle.sides.floor_s
-
-
-def _distinct(stages: Iterable[tuple[Work, ...]]) -> tuple[tuple[Work, ...], ...]:
-    found: list[tuple[Work, ...]] = []
-    for rows in stages:
-        if rows not in found:
-            found.append(rows)
-    return tuple(found)
 
 
 def lora_of(plan: Plan) -> Lora | None:

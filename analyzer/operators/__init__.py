@@ -12,10 +12,10 @@ from rooflens.analyzer.operators.notes import (
     rate_flops_per_s,
     unknown_rate,
 )
-from rooflens.analyzer.operators.works import ONE_DEVICE, mtp_works, stage_works, works
+from rooflens.analyzer.operators.works import ONE_DEVICE, distinct_stages, mtp_works, stage_works, works
 
 __all__ = [
-    "CACHE_NOTE_RATIO", "ONE_DEVICE", "USUAL_LINK_DOMAIN", "Lora", "cache_note", "check_link",
+    "CACHE_NOTE_RATIO", "ONE_DEVICE", "USUAL_LINK_DOMAIN", "Lora", "cache_note", "check_link", "distinct_stages",
     "kv_bytes_per_token", "link_notes", "mtp_works", "rate_flops_per_s", "stage_works", "strict_link_bytes",
     "strict_link_share", "unknown_rate", "works",
 ]  # fmt: skip

@@ -76,7 +76,7 @@ def _gather_context(shard: Shard, count: int, mixer: Mixer) -> Iterator[Work]:
 
 
 def stage_link(shard: Shard) -> Iterator[Work]:
-    """Between pipeline stages each device hands on its share of the hidden states."""
+    """Every pipeline stage but the last hands on the hidden states, each of its devices a share."""
     if shard.deployment.pipeline > 1:
         sent = shard.hidden * shard.precision.activation_bytes / shard.devices
         yield Work("stage_send", "link", calls=1, link_bytes={"query_tokens": sent}, collective=SEND)

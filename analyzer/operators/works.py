@@ -7,7 +7,7 @@ and sampling are free, the embedding is a gather of rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rooflens.analyzer.operators.checks import check_deployment
@@ -59,6 +59,15 @@ def stage_works(
     return tuple(tuple(_stage_rows(shard, number, layers, lora)) for number, layers in enumerate(stages))
 
 
+def distinct_stages(stages: Iterable[tuple[Work, ...]]) -> tuple[tuple[Work, ...], ...]:
+    """The stages that differ, in their order: equal ones take equally long."""
+    found: list[tuple[Work, ...]] = []
+    for rows in stages:
+        if rows not in found:
+            found.append(rows)
+    return tuple(found)
+
+
 def mtp_works(arch: ModelArch, precision: Precision, deployment: Deployment = ONE_DEVICE) -> tuple[Work, ...]:
     """One pass of the multi-token prediction layers: themselves, what joins their inputs, and the model's own head.
 
@@ -88,7 +97,8 @@ def _stage_rows(shard: Shard, number: int, layers: tuple[Layer, ...], lora: Lora
     yield from other_row(shard, "residual", arch.residual_elements / stages)
     if number == stages - 1:
         yield from head_rows(shard, own=not arch.tied_head, held=not arch.tied_head or stages > 1)
-    yield from stage_link(shard)
+    else:
+        yield from stage_link(shard)
 
 
 def _layer_rows(shard: Shard, layer: Layer) -> Iterator[Work]:

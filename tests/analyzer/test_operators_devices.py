@@ -178,15 +178,20 @@ def test_a_shared_context_gathers_queries_and_outputs() -> None:
 
 
 def test_stages_hand_on_the_hidden_states() -> None:
-    assert links(ARCH, pipeline=2)["stage_send"] == ("p2p", 16, 1)
-    assert links(ARCH, tensor=2, pipeline=2)["stage_send"] == ("p2p", 8, 1)
+    # 8 wide x 2 bytes; two devices send half each. The last stage has nobody to send to.
+    for tensor, sent in ((1, 16), (2, 8)):
+        *others, last = stage_works(ARCH, BF16, Deployment(tensor=tensor, pipeline=2))
+        for rows in others:
+            (row,) = [row for row in rows if row.operator == "stage_send"]
+            assert (row.collective, row.link_bytes, row.calls) == ("p2p", {"query_tokens": sent}, 1)
+        assert not [row for row in last if row.operator == "stage_send"]
     assert links(ARCH) == {}
 
 
 def test_what_of_the_link_no_engine_avoids() -> None:
     plain = replace(find_hardware("a100-sxm4-80"), link_reduces=False)
     switch = replace(plain, link_reduces=True)
-    rows = {r.operator: r for r in works(SPARSE, BF16, Deployment(tensor=4, pipeline=2, data=2, expert=True))}
+    rows = {r.operator: r for r in stage_works(SPARSE, BF16, Deployment(tensor=4, pipeline=2, data=2, expert=True))[0]}
     ring = rows["all_reduce"].link_bytes["query_tokens"]
     assert strict_link_bytes(plain, rows["all_reduce"], 4) == {"query_tokens": ring}
     # A switch that adds moves each byte once, not 2 x 3 / 4 times.

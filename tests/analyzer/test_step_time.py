@@ -43,15 +43,15 @@ def test_the_slowest_stage_counts_wherever_it_stands(slow: int) -> None:
     rows = [row(60e6 if place == slow else 10e6) for place in range(3)]
     plan = pipeline(3, batch=300)
     # One micro-batch goes through all stages: 80 MB at 1 GB/s. In two the slow stage works 2 x 60 ms, so one it is.
-    cycle = staged(*rows, plan=plan).cycle(plan)
+    cycle = staged(*rows, plan=plan).least(plan).cycle
     assert (cycle.micro_batches, cycle.sides.floor_s) == (1, pytest.approx(80e-3))
     # At half the bandwidth and three kernels of 10 us in turn.
-    assert staged(*rows, plan=plan).reachable(plan) == (pytest.approx(160e-3 + 30e-6), 1)
+    assert staged(*rows, plan=plan).least(plan).reachable == (pytest.approx(160e-3 + 30e-6), 1)
     # Of a prompt only the slow stage is the bound.
     prompt = pipeline(3, phase="prefill")
-    cycle = staged(*rows, plan=prompt).cycle(prompt)
+    cycle = staged(*rows, plan=prompt).least(prompt).cycle
     assert (cycle.micro_batches, cycle.sides.floor_s) == (1, pytest.approx(60e-3))
-    assert staged(*rows, plan=prompt).reachable(prompt) == (pytest.approx(120e-3 + 10e-6), 1)
+    assert staged(*rows, plan=prompt).least(prompt).reachable == (pytest.approx(120e-3 + 10e-6), 1)
 
 
 def test_micro_batches_keep_stages_busy_with_arithmetic() -> None:
@@ -59,21 +59,52 @@ def test_micro_batches_keep_stages_busy_with_arithmetic() -> None:
     rows = [row(1.0 + place, 1e9) for place in range(3)]
     plan = pipeline(3, batch=300)
     found = staged(*rows, plan=plan)
-    assert found.cycle(plan).sides.floor_s == pytest.approx(0.3)
-    assert found.cycle(plan).micro_batches == 3
+    assert found.least(plan).cycle.sides.floor_s == pytest.approx(0.3)
+    assert found.least(plan).cycle.micro_batches == 3
     # At a quarter of the peak, one kernel of 10 us in each of three micro-batches.
-    assert found.reachable(plan) == (pytest.approx(1.2 + 30e-6), 3)
+    assert found.least(plan).reachable == (pytest.approx(1.2 + 30e-6), 3)
     # Two sequences make two micro-batches at most, one sequence one: it waits for every stage.
     for batch, floor_s in ((2, 3e-3), (1, 3e-3)):
         few = replace(plan, batch=batch)
-        assert found.cycle(few).sides.floor_s == pytest.approx(floor_s)
-        assert found.cycle(few).micro_batches == batch
+        assert found.least(few).cycle.sides.floor_s == pytest.approx(floor_s)
+        assert found.least(few).cycle.micro_batches == batch
+
+
+def test_each_figure_takes_the_number_of_micro_batches_that_is_best_for_it() -> None:
+    # Two stages of 1 MB and 1.5 Gflop a token, whose passes are expected to read 40 and 20 MB of experts beside it.
+    rows = (
+        row(1e6, 1.5e9, expert_bytes={"passes": 40e6}),  # type: ignore[arg-type]
+        row(1e6, 1.5e9, expert_bytes={"passes": 20e6}),  # type: ignore[arg-type]
+    )
+    plan = pipeline(2, batch=20)
+    found = staged(*rows, plan=plan).least(plan)
+    # Arithmetic of 20 tokens in two stages: 60 ms one after the other, 30 ms where halves keep both busy.
+    assert (found.cycle.sides.floor_s, found.cycle.micro_batches) == (pytest.approx(30e-3), 2)
+    # Experts: 41 + 21 ms in one pass through both, 2 x 41 ms where the first stage reads its own twice.
+    assert found.expected == (pytest.approx(62e-3), 1)
+    # At a half and a quarter: max(82, 120) + max(42, 120) ms in one pass, 2 x max(82, 60) in two.
+    assert found.reachable == (pytest.approx(164e-3 + 20e-6), 2)
+    time = staged(*rows, plan=plan).time(plan)
+    assert (time.seconds, time.micro_batches, time.basis) == (found.reachable[0], 2, REACHABLE)
+    plain = replace(staged(*rows, plan=plan), efficiency=None, stage_terms=(), whole_terms=None)
+    assert plain.least(plan).reachable is None
+    assert (plain.time(plan).seconds, plain.time(plan).micro_batches) == (pytest.approx(62e-3), 1)
+
+
+def test_nothing_is_reachable_before_it_is_expected() -> None:
+    fast = replace(HALF, gemm_ratio={"other": 1.0}, weight_ratio=1.0, launch_s=0.0)
+    plan = Plan(2, Deployment(tensor=2), batch=10)
+    rows = (row(1e6), Work("all_reduce", "link", link_bytes={"query_tokens": 1e5}, collective="all_reduce"))
+    found = Compiled.staged(LLAMA, MADE, (rows,), plan, fast).least(plan)
+    # The collective says of no call how it is launched, so the tables leave it out: 1 ms of reading, 10 ms of link.
+    assert found.cycle.sides.floor_s == pytest.approx(10e-3)
+    assert found.reachable == found.expected == (pytest.approx(10e-3), 1)
 
 
 def test_a_single_stage_is_no_pipeline() -> None:
     plan = Plan(batch=4)
     found = staged(row(5e6, 1e9), plan=plan)
-    cycle = found.cycle(plan)
+    cycle = found.least(plan).cycle
     # 5 ms of reading, 4 ms of arithmetic.
     assert (cycle.sides.floor_s, cycle.sides.serial_s) == (pytest.approx(5e-3), pytest.approx(5e-3))
     assert (cycle.micro_batches, cycle.passes, cycle.bound) == (1, 1, "memory")
@@ -92,7 +123,7 @@ def test_without_kernels_the_time_is_the_expected_one() -> None:
     plan = Plan()
     rows = ((row(5e6, expert_bytes={"passes": 3e6}),),)  # type: ignore[arg-type]
     found = Compiled.staged(LLAMA, replace(MADE, origin="measured"), rows, plan)
-    assert found.reachable(plan) is None
+    assert found.least(plan).reachable is None
     assert found.efficiency is None
     time = found.time(plan)
     assert (time.seconds, time.basis) == (pytest.approx(8e-3), EXPECTED)
@@ -102,10 +133,10 @@ def test_without_kernels_the_time_is_the_expected_one() -> None:
 def test_the_passes_of_a_cycle_are_its_micro_batches_where_one_stage_is_the_bound() -> None:
     # Arithmetic binds: each stage works three times. With weights alone, every stage works once in turn.
     plan = pipeline(3, batch=300)
-    busy = staged(*(row(1.0 + place, 1e9 + place) for place in range(3)), plan=plan).cycle(plan)
+    busy = staged(*(row(1.0 + place, 1e9 + place) for place in range(3)), plan=plan).least(plan).cycle
     assert busy.passes == 3
     assert len(busy.rows) == 1
-    waiting = staged(*(row(10e6 + place) for place in range(3)), plan=plan).cycle(plan)
+    waiting = staged(*(row(10e6 + place) for place in range(3)), plan=plan).least(plan).cycle
     assert waiting.passes == 1
     assert len(waiting.rows) == 3
 
