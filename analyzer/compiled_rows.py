@@ -61,36 +61,51 @@ class Sides:
     """The sides of the floor of one device, compiled: seconds for each unit of each feature.
 
     ``of`` gives memory, compute and link seconds, then memory and compute as uniform routing over equally loaded
-    ranks is expected to make them; what the last cache may keep of each pass is taken off memory.
+    ranks is expected to make them; what the last cache may keep of each pass is taken off memory. Of several pipeline
+    stages each is that of the stage where it is largest, so that their maximum is that of the slowest stage.
     """
 
     COUNT = 5
 
-    def __init__(self, rows: Sequence[Work], names: Sequence[str], hardware: HardwareSpec, tensor: int) -> None:
+    def __init__(
+        self, stages: Sequence[Sequence[Work]], names: Sequence[str], hardware: HardwareSpec, tensor: int
+    ) -> None:
+        """``stages`` are the operators of one device of each stage, ``tensor`` the devices that share one."""
+        rows = [row for stage in stages for row in stage]
+        self.stages = len(stages)
+        self.of_stage = np.repeat(np.eye(len(stages)), [len(stage) for stage in stages], axis=1)
         self.bytes = coefficients(rows, names, Work.memory_parts)
         ceilings = rates(rows, hardware.ceiling_flops_per_s, hardware)
         self.operator_memory_s = self.bytes / hardware.memory_bandwidth_bytes_per_s
         self.operator_compute_s = coefficients(rows, names, lambda row: (strict_flops(row),)) / ceilings
         expected_s = coefficients(rows, names, lambda row: (row.flops,)) / ceilings
-        experts = coefficients(rows, names, lambda row: (row.expert_bytes,)).sum(axis=0)
-        link = coefficients(rows, names, lambda row: (strict_link_bytes(hardware, row, tensor),)).sum(axis=0)
-        memory_s = self.operator_memory_s.sum(axis=0)
-        memory_s[names.index("passes")] -= (hardware.cache_bytes or 0) / hardware.memory_bandwidth_bytes_per_s
-        self._matrix = np.stack(
+        own = self.of_stage.astype(bool)
+
+        def each(parts: Matrix) -> Matrix:
+            return np.stack([parts[mine].sum(axis=0) for mine in own])
+
+        experts = each(coefficients(rows, names, lambda row: (row.expert_bytes,)))
+        link = each(coefficients(rows, names, lambda row: (strict_link_bytes(hardware, row, tensor),)))
+        memory_s = each(self.operator_memory_s)
+        memory_s[:, names.index("passes")] -= (hardware.cache_bytes or 0) / hardware.memory_bandwidth_bytes_per_s
+        compute_s, expected_compute_s = each(self.operator_compute_s), each(expected_s)
+        self._matrix = np.concatenate(
             [
                 memory_s,
-                self.operator_compute_s.sum(axis=0),
+                compute_s,
                 link / (hardware.link_bandwidth_bytes_per_s or np.inf),
                 memory_s + experts / hardware.memory_bandwidth_bytes_per_s,
-                expected_s.sum(axis=0),
+                expected_compute_s,
             ]
         )
         self.linked = bool(link.any())
-        self.expects = bool(experts.any()) or not np.array_equal(self._matrix[1], self._matrix[4])
+        self.expects = bool(experts.any()) or not np.array_equal(compute_s, expected_compute_s)
 
     def of(self, features: Matrix) -> Matrix:
         """The five rows (COUNT, steps) for ``features`` (features, steps)."""
         sides = product(self._matrix, features)
+        if self.stages > 1:
+            sides = sides.reshape(self.COUNT, self.stages, -1).max(axis=1)
         np.maximum(sides[0], 0.0, out=sides[0])
         np.maximum(sides[3], 0.0, out=sides[3])
         return sides

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ BLOCK_STEPS = 512  # both sides of two dozen operators of them stay in the secon
 
 @dataclass(frozen=True, slots=True)
 class Reachable:
-    """For each step, seconds (steps,): floor <= ``fast_s`` <= ``reachable_s`` <= ``slow_s``.
+    """For each step, seconds (steps,): floor <= ``fast_s`` <= ``reachable_s`` <= ``slow_s``, and expected <= reachable.
 
     ``reachable_s`` is what usual kernels take, ``fast_s`` the fastest of the same tables with as few experts as a pass
     can read, and ``slow_s`` kernels whose ratios lie as far on the other side. NaN where the step is not modelled.
@@ -77,6 +77,20 @@ class CompiledTerms:
             found += np.maximum(np.where(sizes[place] > 0, calls * passes * each, 0.0), strict_s[place])
 
 
+class SlowestStage:
+    """The terms of every pipeline stage, of which the slowest counts."""
+
+    def __init__(self, stages: Sequence[Terms], names: Sequence[str]) -> None:
+        self._stages = tuple(CompiledTerms(terms, names) for terms in stages)
+
+    def seconds(self, features: Matrix) -> Column:
+        """Seconds (steps,) of steps with ``features`` (names, steps)."""
+        found = self._stages[0].seconds(features)
+        for stage in self._stages[1:]:
+            np.maximum(found, stage.seconds(features), out=found)
+        return found
+
+
 class ReachableSteps:
     """The interval of one roofline, compiled once; ``names`` are the features it needs, those of the roofline first.
 
@@ -86,25 +100,27 @@ class ReachableSteps:
     def __init__(
         self, roofline: Roofline, efficiency: Efficiency, clock_ratio: float = 1.0, eager: bool = False
     ) -> None:
-        self._rows, self._hardware, self._deployment = roofline.rows, roofline.hardware, roofline.deployment
+        self._stages, self._hardware, self._deployment = roofline.stages, roofline.hardware, roofline.deployment
         self._clock_ratio, self._eager, self.efficiency = clock_ratio, eager, efficiency
-        usual = self._terms(self._rows, efficiency)
-        self.names = (*roofline.names, *(name for name in usual.names if name not in roofline.names))
-        self._usual = CompiledTerms(usual, self.names)
+        usual = self._terms(self._stages, efficiency)
+        used = sorted({name for each in usual for name in each.names} - set(roofline.names))
+        self.names = (*roofline.names, *used)
+        self._usual = SlowestStage(usual, self.names)
         self.features = roofline.features_called(self.names)
 
-    def _terms(self, rows: Sequence[Work], reached: Efficiency) -> Terms:
-        return terms_of(rows, self._hardware, reached, self._deployment, self._clock_ratio, self._eager)
+    def _terms(self, stages: Iterable[Sequence[Work]], reached: Efficiency) -> tuple[Terms, ...]:
+        spread = self._deployment
+        return tuple(terms_of(rows, self._hardware, reached, spread, self._clock_ratio, self._eager) for rows in stages)
 
     @cached_property
-    def _fast(self) -> CompiledTerms:
+    def _fast(self) -> SlowestStage:
         """With as few experts as a pass can read; what else it is said in, the usual terms are too."""
-        strict = tuple(replace(row, expert_bytes={}) for row in self._rows)
-        return CompiledTerms(self._terms(strict, at_best(self.efficiency)), self.names)
+        strict = [[replace(row, expert_bytes={}) for row in rows] for rows in self._stages]
+        return SlowestStage(self._terms(strict, at_best(self.efficiency)), self.names)
 
     @cached_property
-    def _slow(self) -> CompiledTerms:
-        return CompiledTerms(self._terms(self._rows, at_worst(self.efficiency)), self.names)
+    def _slow(self) -> SlowestStage:
+        return SlowestStage(self._terms(self._stages, at_worst(self.efficiency)), self.names)
 
     def seconds(self, features: Matrix) -> Column:
         """What usual kernels take for ``features`` (names, steps)."""
@@ -117,6 +133,7 @@ class ReachableSteps:
             for row, terms in enumerate((self._fast, self._usual, self._slow)):
                 ends[row, place] = terms.seconds(features)
         ends[0] = np.maximum(ends[0], analysis.floor_s)
+        ends[1] = np.maximum(ends[1], analysis.expected_s)
         ends = np.where(analysis.modelled, np.maximum.accumulate(ends), np.nan)
         return Reachable(fast_s=ends[0], reachable_s=ends[1], slow_s=ends[2])
 

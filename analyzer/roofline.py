@@ -19,7 +19,9 @@ from rooflens.analyzer.operators import (
     ONE_DEVICE,
     cache_note,
     check_link,
+    distinct_stages,
     link_notes,
+    stage_works,
     unknown_rate,
     works,
 )
@@ -40,8 +42,9 @@ EXPECTED_NOTE = "the floor reads the fewest experts that a pass can; uniform rou
 class Roofline:
     """One model in its formats on its devices, compiled once: analysing a table is then a few matrix products.
 
-    ``arch``, ``hardware``, ``precision``, ``deployment`` and ``block_tokens`` are what it was made for, ``rows`` the
-    operators of one device of the pipeline stage that reads most, ``names`` the features that they are said in.
+    ``arch``, ``hardware``, ``precision``, ``deployment`` and ``block_tokens`` are what it was made for, ``stages`` the
+    operators of one device of each pipeline stage, equal stages once, ``rows`` all of these, ``names`` the features
+    that they are said in.
     """
 
     def __init__(
@@ -67,14 +70,15 @@ class Roofline:
         self.deployment, self.block_tokens, self.kv_groups = deployment, block_tokens, kv_groups
         self.longest_tokens = longest_tokens or arch.max_context_tokens
         self.graph_sizes, self.eager = () if eager else graph_sizes, eager
-        self.rows: tuple[Work, ...] = works(arch, precision, deployment)
+        self.stages = distinct_stages(stage_works(arch, precision, deployment))
+        self.rows = tuple(row for stage in self.stages for row in stage)
         self._spread = _linked_devices(self.rows, deployment)
         check_link(hardware, self._spread)
-        whole = self.rows if deployment.pipeline == 1 else works(arch, precision, replace(deployment, pipeline=1))
+        whole = works(arch, precision, replace(deployment, pipeline=1))
         self.names = features_of((*self.rows, *whole))
-        self.sides = Sides(self.rows, self.names, hardware, deployment.tensor)
+        self.sides = Sides(self.stages, self.names, hardware, deployment.tensor)
         self._features = self.features_called(self.names)
-        self._analysis = AnalysisRows(self.rows, whole, self.names, hardware, deployment)
+        self._analysis = AnalysisRows(self.stages, whole, self.names, hardware, deployment)
         self._unknown = unknown_rate(hardware, self.rows)
         self._notes = self._all_notes()
 
@@ -206,7 +210,7 @@ class Roofline:
             group_flops=found.group_flops,
             notes=(*self._notes, *self._features.notes(table)),
             compute_known=self._unknown is None,
-            reachable_s=np.maximum(reachable_s, floor_s) if reached else None,
+            reachable_s=np.maximum(reachable_s, expected_s) if reached else None,
             efficiency=reached.efficiency if reached else None,
         )
 
@@ -218,7 +222,7 @@ class Roofline:
         """What a reader of the bounds should know, each one sentence."""
         found, hardware = [*self.arch.assumptions, *self.precision.notes], self.hardware
         cache_bytes = float(hardware.cache_bytes or 0)
-        a_pass = float(self.sides.bytes[:, self.names.index("passes")].sum())
+        a_pass = float((self.sides.of_stage @ self.sides.bytes[:, self.names.index("passes")]).max())
         if cache_bytes > CACHE_NOTE_RATIO * a_pass:
             devices = self.deployment.devices
             found.append(cache_note(devices * min(cache_bytes, a_pass), whole=cache_bytes >= a_pass))

@@ -134,15 +134,16 @@ class StepAnalysis:
     the ``devices`` of the engine, which share its layers (tensor parallel) and its depth (pipeline parallel).
 
     ``floor_s`` is the strict lower bound, and ``bound`` the Bound that sets it; ``memory_s``, ``compute_s`` and
-    ``link_floor_s`` are its three sides, with a pipeline those of the stage that reads most. ``expected_s`` is the
-    same with the experts that uniform routing reads and equal load on every data-parallel rank, so no bound; it is the
-    floor of a model without experts. ``serial_floor_s`` is the sum over dependent operators of the larger of their
-    memory and compute time, for attribution; ``link_s`` stands beside it. ``group_s`` splits serial_floor_s + link_s
-    by operator group, ``group_bytes`` and ``group_flops`` the work. ``mbu`` is memory_s / observed_s, ``mfu`` the time
-    the flops take at the datasheet's peak / observed_s, both as ratios.
+    ``link_floor_s`` are its three sides, with a pipeline each that of the stage where it is largest. ``expected_s`` is
+    the same with the experts that uniform routing reads and equal load on every data-parallel rank, so no bound; it is
+    the floor of a model without experts. ``serial_floor_s`` is the sum over dependent operators of the larger of their
+    memory and compute time, for attribution, with a pipeline that of the stage where it is largest; ``link_s`` stands
+    beside it. ``group_s`` splits serial_floor_s + link_s by operator group, ``group_bytes`` and ``group_flops`` the
+    work. ``mbu`` is memory_s / observed_s, ``mfu`` the time the flops take at the datasheet's peak / observed_s, both
+    as ratios.
     ``below_floor`` marks a step that was observed faster than possible: the measurement or the model is wrong,
-    never a good step. ``reachable_s`` is what a well-tuned engine takes by ``efficiency``, never below the floor and no
-    bound; both are None where that is not known or was not asked for. Without a rate for the arithmetic
+    never a good step. ``reachable_s`` is what a well-tuned engine takes by ``efficiency``, never below ``expected_s``
+    and no bound; both are None where that is not known or was not asked for. Without a rate for the arithmetic
     (``compute_known`` False) ``compute_s`` and ``mfu`` are 0 and mean nothing; the floor is then that of memory and
     link, and ``notes`` say so.
     """

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from rooflens.analyzer.arch import find_model
 from rooflens.analyzer.compiled_rows import features_of, strict_flops
+from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.hardware import find_hardware
-from rooflens.analyzer.operators import ONE_DEVICE
+from rooflens.analyzer.operators import ONE_DEVICE, stage_works
+from rooflens.analyzer.point import UniformBatch, point_features
 from rooflens.analyzer.precision import choose_precision
+from rooflens.analyzer.reachable import seconds_of, terms_of
 from rooflens.analyzer.roofline import BETWEEN_RANKS, Roofline
+from rooflens.analyzer.sides import names_of, sides_of
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import (
     Attention,
@@ -150,6 +154,59 @@ def test_a_pipeline_takes_its_slowest_stage_and_does_all_the_work() -> None:
     for name in ("flops", "weight_bytes", "kv_read_bytes", "kv_write_bytes"):
         assert getattr(three, name)[0] == pytest.approx(getattr(one, name)[0]), name
     assert (one.devices, three.devices) == (1, 4)
+
+
+# The first of two stages has five dense layers of wide matrices, the second five of much cache and no experts' weights.
+UNEVEN = replace(
+    MOE,
+    name="uneven",
+    layers=(
+        Layer(5, Attention(16, 1, 32, 32), DenseMLP(8192, gated=True)),
+        Layer(5, Attention(16, 16, 32, 32), EXPERTS),
+    ),
+)
+
+
+@pytest.mark.parametrize("name", ["uneven", "moe", "windowed"])
+@pytest.mark.parametrize(("batch", "context"), [(1, 10), (40, 10), (300, 10), (1, 20_000), (200, 3000)])
+def test_every_stage_of_a_pipeline_is_looked_at(name: str, batch: int, context: int) -> None:
+    arch, spread = {**ARCHS, "uneven": UNEVEN}[name], Deployment(tensor=2, pipeline=2)
+    found = roofline(arch, spread)
+    analysis = found.analyse_all(decode(batch, context))
+    stages = stage_works(arch, choose_precision(arch), spread)
+    point = UniformBatch(batch, context)
+    features = point_features(point, names_of(row for rows in stages for row in rows))
+    sides = [sides_of(rows, features, H100, 2) for rows in stages]
+    # Each side of the floor is that of the stage where it is largest, and so is the floor.
+    for column in ("memory_s", "compute_s", "link_floor_s", "floor_s"):
+        assert getattr(analysis, column)[0] == pytest.approx(max(getattr(each, column) for each in sides)), column
+    assert analysis.expected_s[0] == pytest.approx(max(each.expected_floor_s for each in sides))
+    slowest = max(sides, key=lambda each: each.serial_s)
+    assert analysis.serial_floor_s[0] == pytest.approx(slowest.serial_s)
+    assert analysis.link_s[0] == pytest.approx(slowest.link_s)
+    np.testing.assert_allclose(sum(analysis.group_s.values()), analysis.serial_floor_s + analysis.link_s)
+    reached = efficiency_of(H100)
+    assert reached is not None
+    assert analysis.reachable_s is not None
+    features = point_features(point, {name for rows in stages for name in terms_of(rows, H100, reached, spread).names})
+    each_s = [seconds_of(terms_of(rows, H100, reached, spread), features) for rows in stages]
+    assert analysis.reachable_s[0] == pytest.approx(max(*each_s, analysis.expected_s[0]))
+
+
+def test_which_stage_is_slowest_differs_from_step_to_step() -> None:
+    first, second = stage_works(UNEVEN, choose_precision(UNEVEN), Deployment(pipeline=2))
+    steps = StepTable(
+        {name: np.concatenate([decode(1, 10)[name], decode(200, 3000)[name]]) for name in decode(1, 10).columns}
+    )
+    analysis = roofline(UNEVEN, Deployment(pipeline=2)).analyse(steps)
+    for place, (batch, context, rows) in enumerate(((1, 10, first), (200, 3000, second))):
+        features = point_features(UniformBatch(batch, context), names_of((*first, *second)))
+        sides = sides_of(rows, features, H100, 1)
+        assert analysis.floor_s[place] == pytest.approx(sides.floor_s)
+        assert analysis.serial_floor_s[place] == pytest.approx(sides.serial_s)
+    # Only the second stage has experts and the head.
+    assert analysis.group_s["experts"][0] == analysis.group_s["head"][0] == 0
+    assert analysis.group_s["experts"][1] > 0
 
 
 def test_other_ranks_may_be_idle_and_are_expected_not_to_be() -> None:
