@@ -113,10 +113,11 @@ FEATURES: Mapping[str, Feature] = {
 
 
 def _spread(sizes: str) -> Feature:
-    """Experts that uniform routing reaches in one layer beyond the strict top-k, summed over the passes.
+    """Experts that a pass reaches in one layer beyond the strict top-k, under uniform routing; summed over the passes.
 
     ``sizes`` is "E:k:D": T tokens on each of D ranks reach E (1 - (1 - k/E)^(D T)) distinct ones. It is not linear
-    in the tokens; a row of several steps takes their mean.
+    in the tokens; a row of several steps takes their mean. Where a step tells its ``distinct_experts`` they stand
+    instead of what uniform routing reaches.
     """
     try:
         experts, top_k, ranks = (int(part) for part in sizes.split(":"))
@@ -129,7 +130,11 @@ def _spread(sizes: str) -> Feature:
     def value(rows: Rows) -> Column:
         passes = rows.passes
         tokens = rows["query_tokens"] / np.maximum(passes, 1.0)
-        spread: Column = passes * np.maximum(-experts * np.expm1(ranks * missed * tokens) - top_k, 0.0)
+        reached: Column = -experts * np.expm1(ranks * missed * tokens)
+        if (told := rows.known("distinct_experts")) is not False:
+            measured = np.minimum(rows.filled("distinct_experts", 0.0), experts)
+            reached = np.where(told, measured, reached)
+        spread: Column = passes * np.maximum(reached - top_k, 0.0)
         return spread
 
     return Feature(("query_tokens",), value)

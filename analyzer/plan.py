@@ -31,7 +31,9 @@ class Plan:
     ``encoder_tokens`` is the length of each sequence's encoder input. ``lora_rank`` is that of the adapters which all
     sequences use, ``lora_adapters`` how many distinct ones. ``expert_sharing_ratio`` is the part of its experts that a
     token shares with the one before it in its sequence, None for independent routing; it matters to verify steps and
-    not to a bound. ``eager`` is an engine without captured graphs, which matters to what is reachable.
+    not to a bound. ``distinct_experts`` were measured to be touched by one layer in one pass of such a step, by the
+    tokens of all ranks, mean of the layers; None for those of uniform routing. ``eager`` is an engine without captured
+    graphs, which matters to what is reachable.
     ``memory_bytes`` is of all devices together, None for what the hardware has; ``utilization_ratio`` is the part of it
     the engine may use.
     """
@@ -52,6 +54,7 @@ class Plan:
     lora_rank: int | None = None
     lora_adapters: int = 1
     expert_sharing_ratio: float | None = None
+    distinct_experts: float | None = None
     eager: bool = False
 
     @property
@@ -115,6 +118,8 @@ def check_plan(plan: Plan) -> None:
         raise RooflensError(f"the number of LoRA adapters must be from 1 to {LARGEST}")
     if plan.expert_sharing_ratio is not None and not 0 <= plan.expert_sharing_ratio <= 1:
         raise RooflensError("the part of its experts that a token shares with the one before must be from 0 to 1")
+    if plan.distinct_experts is not None and not 0 <= plan.distinct_experts <= LARGEST:
+        raise RooflensError(f"the distinct experts of a step must be from 0 to {LARGEST}")
 
 
 def _check_deployment(plan: Plan) -> None:

@@ -20,7 +20,7 @@ class UniformBatch:
     what is shared. ``graph_sizes`` are the token counts that were captured: a pass is padded up to the next
     one, and runs as it is beyond the last. ``lora_adapters`` are the distinct adapters in use, 0 for none (their mean
     where a step has several passes);
-    ``expert_sharing_ratio`` is what Plan says of it.
+    ``expert_sharing_ratio`` and ``distinct_experts`` are what Plan says of them.
     """
 
     sequences: float
@@ -35,6 +35,7 @@ class UniformBatch:
     encoder_tokens: int = 0
     lora_adapters: float = 0.0
     expert_sharing_ratio: float | None = None
+    distinct_experts: float | None = None
 
     @property
     def passes(self) -> float:
@@ -135,6 +136,8 @@ def _spread(batch: UniformBatch, sizes: str) -> float:
         return 0.0
     each = batch.sequences / batch.passes
     reached = expected_experts(experts, token_experts(experts, top_k, batch), ranks * each)
+    if batch.distinct_experts is not None:
+        reached = min(batch.distinct_experts, float(experts))
     return batch.passes * max(0.0, reached - top_k)
 
 

@@ -116,6 +116,7 @@ def batch_of(arch: ModelArch, plan: Plan, sequences: float) -> UniformBatch:
         plan.encoder_tokens,
         min(plan.lora_adapters, math.ceil(sequences)) if plan.lora_rank else 0,
         plan.expert_sharing_ratio,
+        plan.distinct_experts,
     )
 
 

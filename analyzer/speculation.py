@@ -94,6 +94,8 @@ class Speculator:
         check_acceptance(acceptance)
         if plan.prefill:
             raise RooflensError("speculation speeds up decode only: leave --phase prefill out")
+        if plan.distinct_experts is not None:
+            raise RooflensError("measured experts are those of one step: a verify step touches others, leave them out")
         plan = replace(plan, query_tokens=1)
         deepest = min(DEEPEST, len(acceptance)) if isinstance(acceptance, tuple) else DEEPEST
         deepest = min(deepest, trained_depth(draft.method, arch) or deepest)

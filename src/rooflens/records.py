@@ -207,6 +207,7 @@ STEP_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("lora_rows", "i", "sequences with a LoRA adapter"),
     ("prompt_logprob_rows", "i", "sequences that asked for prompt log-probabilities"),
     ("encoder_inputs", "i", "encoder inputs (images, audio) computed"),
+    ("distinct_experts", "f", "distinct experts that one layer of a mixture touched in a pass, mean of its layers"),
     ("resolution_steps", "i", "how many steps the row stands for; 1 from a hook"),
 )
 COLUMN_KINDS: Mapping[str, str] = {name: kind for name, kind, _ in STEP_COLUMNS}
@@ -227,7 +228,8 @@ class StepTable:
     Those of SPANNED_COLUMNS may stand beside themselves over a span: ``context_tokens@w1024`` counts of each sequence
     what a window of 1024 reaches. ``columns[name]`` is int64 or float64 of shape (steps,). A column that is not known
     at all is absent; one known for some steps has a boolean mask of the same shape in ``known``. Values under a False
-    are meaningless and must not be read.
+    are meaningless and must not be read. No hook delivers ``distinct_experts`` and no ring keeps it: whoever has it
+    from elsewhere adds it.
     """
 
     columns: Mapping[str, NDArray[Any]]

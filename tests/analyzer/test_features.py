@@ -11,7 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflens.analyzer import features
+from rooflens.analyzer.arch import find_model
 from rooflens.analyzer.features import Features, feature_matrix
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.precision import choose_precision
+from rooflens.analyzer.roofline import Roofline
 from rooflens.records import RooflensError, StepKind, StepTable
 from rooflens.spans import pairs_within, within
 
@@ -112,6 +116,34 @@ def test_experts_under_uniform_routing_by_hand() -> None:
     assert value(table(query_tokens=[10**6]), "expert_spread@256:8:1") == pytest.approx(248)
     # Two tokens that choose one of four each: 4 (1 - (3/4)^2) = 1.75 distinct ones, less the one.
     assert value(table(query_tokens=[2]), "expert_spread@4:1:1") == pytest.approx(0.75)
+
+
+def test_experts_that_were_measured_stand_instead_of_uniform_ones() -> None:
+    """Four tokens that choose 2 of 8 reach 5.46875 where they choose at random; told of 3, it is one more than 2."""
+    name = "expert_spread@8:2:1"
+    steps = table(
+        {"distinct_experts": np.array([True, False, True, True, True])},
+        query_tokens=[4, 4, 4, 4, 0], distinct_experts=[3.0, 3.0, 9.0, 1.5, 3.0],
+    )  # fmt: skip
+    # Told, not told, more than there are (all 8), fewer than one token chooses (no less than those 2), no pass.
+    assert feature_matrix(steps, (name,))[0][:, 0].tolist() == pytest.approx([1, 3.46875, 6, 0, 0])
+    window = table(query_tokens=[12], resolution_steps=[3], distinct_experts=[4.5])
+    assert value(window, name) == 3 * 2.5  # a mean of three passes
+    assert value(window, "expert_spread@8:2:4") == 3 * 2.5  # of the tokens of all ranks, as told
+    assert feature_matrix(window, ("query_tokens",))[1].all()
+
+
+def test_measured_experts_move_what_is_expected_and_not_the_floor() -> None:
+    arch = find_model("qwen3-30b-a3b")
+    roofline = Roofline(arch, find_hardware("h100-sxm5-80"), choose_precision(arch))
+    plain = of([(99, 1)] * 16)
+    told = StepTable({**plain.columns, "distinct_experts": np.array([40.0])}, plain.known)
+    uniform, measured = roofline.bounds(plain), roofline.bounds(told)
+    assert measured.floor_s == uniform.floor_s
+    # 48 layers of experts of 3 x 2048 x 768 at two bytes, 82.4 of them under uniform routing.
+    fewer = 128 * (1 - (120 / 128) ** 16) - 40
+    difference_s = fewer * 48 * 3 * 2048 * 768 * 2 / 3.35e12
+    assert uniform.expected_s - measured.expected_s == pytest.approx(difference_s)
 
 
 def test_adapters_padding_and_encoders() -> None:

@@ -107,6 +107,14 @@ def test_tokens_of_a_sequence_share_experts() -> None:
     assert one("expert_spread@64:4:1", 3, 0, 400, expert_sharing_ratio=0.0) == pytest.approx(60)
 
 
+def test_experts_that_were_measured() -> None:
+    for distinct, spread in ((40.0, 32), (8.0, 0), (2.0, 0), (500.0, 120)):
+        assert one("expert_spread@128:8:1", 16, 0, distinct_experts=distinct) == spread
+        assert one("expert_spread@128:8:4", 16, 0, 3, distinct_experts=distinct, expert_sharing_ratio=0.5) == spread
+    assert one("expert_spread@128:8:1", 0.25, 0, distinct_experts=40.0) == 0.25 * 32
+    assert one("expert_spread@128:8:1", 0, 0, distinct_experts=40.0) == 0
+
+
 def test_what_sequences_share_is_read_once() -> None:
     shared = {"cached_tokens": 1000, "shared_tokens": 900}
     assert one("context_tokens", 8, **shared) == 8 * 100 + 900

@@ -317,3 +317,15 @@ def test_ranks_without_a_link_have_no_roofline() -> None:
     alone = replace(H100, link_bandwidth_bytes_per_s=None)
     with pytest.raises(RooflensError, match="link"):
         predict(sparse(), alone, choose_precision(sparse()), Plan(2, Deployment(data=2)))
+
+
+def test_measured_experts_are_expected_and_change_no_floor() -> None:
+    arch, plan = sparse(), Plan(batch=16)
+    precision = choose_precision(arch, "bf16")
+    uniform, one, many = (
+        predict(arch, H100, precision, replace(plan, distinct_experts=count)) for count in (None, 1.0, 10**6)
+    )
+    assert uniform.floor_s == one.floor_s == many.floor_s
+    assert one.expected_s == one.floor_s <= uniform.expected_s <= many.expected_s
+    assert (one.expert_bytes, one.expert_bytes < uniform.expert_bytes < many.expert_bytes) == (0, True)
+    assert many.weight_read_bytes + many.expert_bytes <= many.weight_bytes

@@ -285,3 +285,9 @@ def test_a_depth_of_which_the_acceptance_is_not_known() -> None:
         speculator(acceptance=(0.5, 0.2)).gain(3)
     with pytest.raises(RooflensError, match="0 or more"):
         expected_tokens(0.5, -1)
+
+
+def test_experts_measured_in_one_step_say_nothing_of_a_verify_step() -> None:
+    arch = find_model("qwen3-30b-a3b")
+    with pytest.raises(RooflensError, match="a verify step touches others"):
+        Speculator.of(arch, BARE, choose_precision(arch), Plan(distinct_experts=9.0), Draft("ngram"), 0.8)
