@@ -40,7 +40,6 @@ TESTS: dict[str, list[str]] = {
     "point": ["point", "predict_deployments"],
     "precision": ["precision", "quantization", "operators"],
     "predict": ["prediction_sums", *PLAN],
-    "products": ["products", "features"],
     "quantization": ["format_names", "quantization", "precision"],
     "quantization_methods": ["quantization", "precision"],
     "quantization_schemes": ["quantization", "precision"],

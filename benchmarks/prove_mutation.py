@@ -219,9 +219,11 @@ def totals(modules: dict[str, Any]) -> dict[str, Any]:
     same = sum("equivalent" in survivor for one in modules.values() for survivor in one["survivors"])
     below = [name for name, one in modules.items() if one["killed"] < GOAL * one["run"]]
     return {
+        "commits": sorted({one["commit"] for one in modules.values()}),
         "made": sum(one["made"] for one in modules.values()), "run": run, "killed": killed,
         "share_killed": round(killed / run, 4), "equivalent": same,
         "share_killed_without_equivalent": round(killed / (run - same), 4), "goal": GOAL, "modules_below_goal": below,
+        "modules_not_run": [name for name in module_tests() if name not in modules],
     }  # fmt: skip
 
 
@@ -257,7 +259,7 @@ def main() -> None:
                 before = json.loads(result_file.read_text())["modules"]
                 modules = {name: one for name, one in before.items() if name in module_tests()}
             modules[module] = entry
-            head = {"commit": entry["commit"], "python": platform.python_version(), "seed": SEED, **totals(modules)}
+            head = {"python": platform.python_version(), "seed": SEED, **totals(modules)}
             result_file.write_text(json.dumps({**head, "modules": dict(sorted(modules.items()))}, indent=1) + "\n")
     finally:
         os.chdir(ROOT)
