@@ -112,8 +112,8 @@ def precision_from_files(arch: ModelArch, path: Path, kv: str | None = None) -> 
     weights = _largest(found) or stated.weights
     precision = replace(stated, weights=weights, head=head, groups={**stated.groups, **groups})
     exact, bytes_notes = compare_bytes(arch, tensors, precision)
-    notes = differences(arch, elements)
-    return replace(precision, exact_weights=exact and not notes, notes=notes or bytes_notes)
+    notes = () if exact else differences(arch, elements)  # where all bytes agree, a module only goes by another name
+    return replace(precision, exact_weights=exact, notes=notes or bytes_notes)
 
 
 def _formats(part: GroupBytes) -> tuple[TensorFormat, ...]:

@@ -383,6 +383,16 @@ def test_groups_that_are_not_whole_are_named(tmp_path: Path) -> None:
     assert not precision_from_files(arch(tie_word_embeddings=True), path).notes[0].startswith("the files hold other")
 
 
+def test_modules_of_other_names_are_the_same_bytes(tmp_path: Path) -> None:
+    """What only goes by a name that says nothing is in no group of its own, and yet all bytes are there."""
+    path = tmp_path / "model.safetensors"
+    norms = {f"model.layers.{n}.post_attention_layernorm.weight": ("BF16", (64,)) for n in (0, 1)}
+    write(path, {name.replace("self_attn.q_proj", "odd.q"): stored for name, stored in (llama() | norms).items()})
+    assert group_bytes(read_tensors(path), arch())["attention"].elements == 2 * (12288 - 4096)
+    found = precision_from_files(arch(), path)
+    assert (found.exact_weights, found.notes) == (True, ())
+
+
 def test_what_is_not_resident_is_not_compared(tmp_path: Path) -> None:
     """A head beside the embedding that it shares, a tower, a layer of prediction with a copy of the head."""
     path = tmp_path / "model.safetensors"
