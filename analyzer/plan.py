@@ -119,7 +119,7 @@ def check_plan(plan: Plan) -> None:
     if plan.expert_sharing_ratio is not None and not 0 <= plan.expert_sharing_ratio <= 1:
         raise RooflensError("the part of its experts that a token shares with the one before must be from 0 to 1")
     if plan.distinct_experts is not None and not 0 <= plan.distinct_experts <= LARGEST:
-        raise RooflensError(f"the distinct experts of a step must be from 0 to {LARGEST}")
+        raise RooflensError(f"--distinct-experts must be from 0 to {LARGEST}")
 
 
 def _check_deployment(plan: Plan) -> None:

@@ -218,3 +218,15 @@ def test_time_a_token_of_a_verify_step_is_of_all_its_rows(capsys: pytest.Capture
 def test_the_last_chunk_is_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     words = (*LLAMA, "--phase", "prefill", "--context", "5000", "--cached", "4k", "--chunk", "2k")
     assert json_of(capsys, *words)["computed_tokens"] == 5000 - 4096
+
+
+def test_measured_experts_stand_in_for_those_of_uniform_routing(capsys: pytest.CaptureFixture[str]) -> None:
+    # Qwen3-30B-A3B at batch 16: uniform routing reads 128 x (1 - (1 - 8 / 128)^16) = 82.4 experts a layer, 40 were
+    # measured. One expert of bf16 is 3 x 2048 x 768 x 2 = 9,437,184 B, 48 layers: 452,984,832 B for each in a step.
+    words = (*PREDICT, "h100-sxm5-80", "--model", "qwen3-30b-a3b", "--batch", "16")
+    uniform, measured = (json_of(capsys, *words, *more) for more in ((), ("--distinct-experts", "40")))
+    spread = 128 * (1 - (1 - 8 / 128) ** 16)
+    assert uniform["expert_bytes"] - measured["expert_bytes"] == pytest.approx((spread - 40) * 452_984_832, rel=1e-9)
+    assert uniform["floor_s"] == measured["floor_s"] < measured["expected_s"] < uniform["expected_s"]
+    assert main([*words, "--distinct-experts", "nan"]) == 2
+    assert capsys.readouterr().err.startswith("rooflens: --distinct-experts must be from 0")

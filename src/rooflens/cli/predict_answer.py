@@ -32,6 +32,7 @@ PLAN_FIELDS = {
     "block": "block_tokens",
     "graph_sizes": "graph_sizes",
     "encoder_tokens": "encoder_tokens",
+    "distinct_experts": "distinct_experts",
 }
 WEIGHT_ENDINGS = (".gguf", ".safetensors")
 PREFILL_ONLY = ("chunk", "cached")

@@ -59,6 +59,7 @@ class Asked:
     kv: str | None = None
     memory: float | None = None
     utilization: float | None = None
+    distinct_experts: float | None = None
     spec_method: str | None = None
     spec_tokens: int | str | None = None
     acceptance: tuple[float, ...] | None = None
@@ -160,6 +161,7 @@ def _add_point(group: argparse._ArgumentGroup) -> None:
         help="tokens that all sequences share in the cache (default: 0)",
     )
     add("--encoder-tokens", type=counts, metavar=SEVERAL, help="input of an encoder-decoder's encoder (default: 0)")
+    add("--distinct-experts", type=float, metavar="N", help="measured of a layer and step, not uniform routing's")
     add("--lora", type=lora, metavar="RANK[:N]", help="each sequence uses a LoRA adapter of this rank, one of N")
     add("--block", type=counts, metavar=SEVERAL, help="tokens of a KV block, read whole (default: not counted)")
     add(
