@@ -5,19 +5,21 @@ Names are compared below the layer, whatever stands before ``layers.N`` (a wrapp
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rooflens.analyzer.modules import ANY_EXPERT, Module
+from rooflens.analyzer.name_automaton import NONE, Patterns, TooLong
+from rooflens.analyzer.name_patterns import Builder, NotUnderstood
 from rooflens.arch_records import FormatRule
 from rooflens.records import RooflensError
 
-MOST_EXPRESSIONS = 2000  # regular expressions and globs of one model
-MOST_LETTERS = 400  # of one of them
-MOST_REPEATS = 8  # unbounded repeats in one of them, so that no pattern takes longer than a moment
+MOST_NAMES = 1 << 17  # of one model; modelopt lists each expert's matrices, some ten thousand
+TOO_MANY = "more patterns than are read"
+MOST_LETTERS = 1000  # of one of them
+MOST_NODES = 1 << 18  # of all patterns together; a pattern has about as many as letters
 LAYER = r"(?:layers|h|blocks|block|layer)"
 IN_LAYER = re.compile(rf"^(?:[A-Za-z_]+\.)*{LAYER}\.(\d+)(?:\.(.+))?$")
 IN_MTP = re.compile(r"^(?:[A-Za-z_]+\.)*(?:mtp|nextn)\.(?:layers\.)?(\d+)(?:\.(.+))?$")
@@ -25,6 +27,8 @@ TOWER = re.compile(r"^(?:re:)?\W*(?:[a-z_]+\W+)*[a-z_]*(vision|visual|vit|audio|
 PREDICTION = re.compile(r"^\^?(?:model\\?\.)?(?:mtp|nextn)\b")  # its layers are numbered on their own
 BELOW_ANY = re.compile(rf"^(?:[A-Za-z_]+\.)*{LAYER}\.")
 BELOW_ANY_EXPRESSION = re.compile(rf"^\^?(?:[A-Za-z_]+\\?\.)*{LAYER}\\?\.")
+ABOVE = ("weight", "model", "language_model", "transformer")  # parts of a name that tell no modules apart
+BELOW = r"model\.layers\."
 CLASS_GROUPS = (("Attention", ("attention", "indexer")), ("Experts", ("experts",)), ("Router", ("router",)),
                 ("MLP", ("mlp",)), ("MoE", ("experts", "shared_experts", "router")),
                 ("MoeBlock", ("experts", "shared_experts", "router")), ("Embedding", ("embedding",)),
@@ -39,12 +43,32 @@ class Place:
     mtp: int | None = None
 
 
-@dataclass(slots=True)
-class _Names:
-    """Dotted names of one rule's place in the list: by layer, or for all of them."""
+class _Literals:
+    """Plain names, sought by the dotted parts that a module could be named by."""
 
-    by_layer: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # -1 - n for layer n of MTP
-    anywhere: list[tuple[int, str]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, ...], int] = {}
+        self._groups: dict[str, int] = {}
+        self._found: dict[Module, int] = {}
+
+    def add(self, number: int, name: str) -> None:
+        """``number`` is the rule's; "" names all modules."""
+        if re.fullmatch(r"[A-Z][A-Za-z0-9]+", name):  # the class of a module
+            for group in (g for ending, groups in CLASS_GROUPS if name.endswith(ending) for g in groups):
+                self._groups.setdefault(group, number)
+            return
+        parts = tuple(ANY_EXPERT if p.isdigit() else p for p in name.split(".") if name and p not in ABOVE)
+        if parts or not name:
+            self._parts.setdefault(parts, number)
+
+    def find(self, module: Module) -> int:
+        """The smallest number whose name is some of the module's levels in a row, NONE for none."""
+        if not self._parts and not self._groups:
+            return NONE
+        if module not in self._found:
+            numbers = (self._parts.get(run, NONE) for run in _runs(module.levels))
+            self._found[module] = min(self._groups.get(module.group, NONE), *numbers)
+        return self._found[module]
 
 
 class RuleBook:
@@ -52,139 +76,94 @@ class RuleBook:
 
     def __init__(self, rules: Iterable[FormatRule]) -> None:
         self.rules = tuple(rules)
-        self._names = _Names()
-        self._expressions: list[tuple[int, re.Pattern[str], bool]] = []
-        self._seen: dict[tuple[str, Module], bool] = {}
+        self._by_layer: dict[int, _Literals] = {}  # -1 - n for layer n of MTP
+        self._anywhere, self._ahead = _Literals(), _Literals()
+        self._patterns, self._nodes = Patterns(), 0
+        first: dict[str, int] = {}
         for index, rule in enumerate(self.rules):
-            self._add(index, rule.pattern)
+            first.setdefault(rule.pattern, index)
+        if len(first) > MOST_NAMES:
+            raise RooflensError(f"quantization_config names more than {MOST_NAMES} modules: say --weights")
+        for pattern, index in first.items():
+            self._add(index, pattern)
 
     def rule_for(self, module: Module, place: Place) -> FormatRule | None:
         """The first rule that names ``module`` at ``place``; None where none does."""
-        found = next(self._literal(module, place), None)
-        for index, pattern, numbered in self._expressions:
-            if found is not None and index > found:
-                break
-            if self._matches(pattern, numbered, module, place):
-                return self.rules[index]
-        return None if found is None else self.rules[found]
+        free = self._anywhere if place.mtp is None else self._ahead
+        keys = [place.depth] if place.depth is not None else []
+        keys += [-1 - place.mtp] if place.mtp is not None else []
+        own = [self._by_layer[key].find(module) for key in keys if key in self._by_layer]
+        try:
+            number = min(free.find(module), self._patterns.first(_above(place), module), *own)
+        except TooLong as error:
+            raise RooflensError(f"quantization_config names modules by {error}: say --weights") from error
+        return None if number == NONE else self.rules[number]
 
     def _add(self, index: int, pattern: str) -> None:
+        if len(pattern) > MOST_LETTERS:
+            raise RooflensError(
+                f"quantization_config names modules by {pattern[:40]!r} and {len(pattern) - 40} letters more: "
+                "say --weights"
+            )
         if TOWER.match(pattern):  # a tower that is no language model
             return
         inside, ahead = IN_LAYER.match(pattern), IN_MTP.match(pattern)
-        if not pattern.startswith("re:") and re.sub(r"\*+", "*", pattern).count("*") > MOST_REPEATS:
-            raise RooflensError(
-                f"quantization_config names modules by {pattern[:40]!r}, which repeats too often to be read: "
-                "say --weights"
-            )
-        if ahead and not pattern.startswith("re:"):
-            self._names.by_layer.setdefault(-1 - int(ahead[1][:9]), []).append((index, ahead[2] or ""))
-        elif pattern.startswith("re:"):
+        if pattern.startswith("re:"):
             rest = pattern[3:]
-            anywhere = BELOW_ANY_EXPRESSION.sub(r"model\.layers\.", rest)
-            self._add_expression(index, rest if PREDICTION.match(rest) else anywhere)
+            below = rest if PREDICTION.match(rest) else BELOW_ANY_EXPRESSION.sub(BELOW, rest)
+            self._pattern(index, below, glob=False)
+        elif ahead:
+            number = int(ahead[1][:9])
+            self._in_layer(index, -1 - number, f"mtp.{number}.", ahead[2] or "")
         elif inside:
-            self._names.by_layer.setdefault(int(inside[1][:9]), []).append((index, inside[2] or ""))
-        elif any(letter in pattern for letter in "*?["):
-            self._add_glob(index, pattern if PREDICTION.match(pattern) else BELOW_ANY.sub("model.layers.", pattern))
+            number = int(inside[1][:9])
+            self._in_layer(index, number, f"model.layers.{number}.", inside[2] or "")
+        elif _is_glob(pattern):
+            below = pattern if PREDICTION.match(pattern) else BELOW_ANY.sub("model.layers.", pattern)
+            self._pattern(index, below, glob=True)
         else:
-            self._names.anywhere.append((index, pattern))
+            self._anywhere.add(index, pattern)
+            self._ahead.add(index, re.sub(r"^(?:model\.)?(?:mtp|nextn)\.?", "", pattern))
 
-    def _add_glob(self, index: int, glob: str) -> None:
-        self._append(index, _either(glob))
+    def _in_layer(self, index: int, key: int, above: str, name: str) -> None:
+        if _is_glob(name):
+            self._pattern(index, above + name, glob=True)
+        else:
+            self._by_layer.setdefault(key, _Literals()).add(index, name)
 
-    def _add_expression(self, index: int, expression: str) -> None:
-        short = re.sub(r"(?:\.\*)+", ".*", expression)
-        repeats = len(re.findall(r"[*+{]", short))
-        if len(short) > MOST_LETTERS or repeats > MOST_REPEATS or re.search(r"\)[*+{]", short):
-            raise RooflensError(
-                f"quantization_config names modules by the expression {expression[:40]!r}, which repeats too often to "
-                "be read: say --weights"
-            )
-        self._append(index, short)
-
-    def _append(self, index: int, expression: str) -> None:
-        if len(self._expressions) >= MOST_EXPRESSIONS:
-            raise RooflensError(f"quantization_config has more than {MOST_EXPRESSIONS} patterns: say --weights")
+    def _pattern(self, index: int, text: str, glob: bool) -> None:
         try:
-            compiled = re.compile(expression)
-        except (re.error, RecursionError, OverflowError) as error:
+            built = Builder().glob(text) if glob else Builder().expression(text)
+            self._nodes += len(built.nodes)
+            if self._nodes > MOST_NODES:
+                raise RooflensError(f"quantization_config names modules by {TOO_MANY}: say --weights")
+            self._patterns.add(index, built)
+        except NotUnderstood as error:
             raise RooflensError(
-                f"quantization_config names modules by {expression[:40]!r}, no regular expression: say --weights"
+                f"quantization_config names modules by {'' if glob else 'the expression '}{text[:40]!r}, not "
+                f"understood ({error}): say --weights"
             ) from error
-        self._expressions.append((index, compiled, any(c.isdigit() or c == "\\" for c in expression)))
-
-    def _literal(self, module: Module, place: Place) -> Iterator[int]:
-        inside = [] if place.depth is None else self._names.by_layer.get(place.depth, [])
-        if place.mtp is not None:
-            inside = sorted([*inside, *self._names.by_layer.get(-1 - place.mtp, [])])
-        own = ((i, rest) for i, rest in inside if not rest or self._named(rest, module))
-        free = ((i, name) for i, name in self._names.anywhere if self._free(name, module, place))
-        hits = [next(own, None), next(free, None)]
-        yield from sorted(hit[0] for hit in hits if hit)
-
-    def _free(self, name: str, module: Module, place: Place) -> bool:
-        if place.mtp is not None:
-            name = re.sub(r"^(?:model\.)?(?:mtp|nextn)\.?", "", name)
-        return not name or self._named(name, module)
-
-    def _named(self, name: str, module: Module) -> bool:
-        key = (name, module)
-        if key not in self._seen:
-            self._seen[key] = _names_module(name, module)
-        return self._seen[key]
-
-    def _matches(self, pattern: re.Pattern[str], numbered: bool, module: Module, place: Place) -> bool:
-        if numbered or place.depth is None or place.mtp is not None:
-            return any(_spelled(pattern, name) for name in _full_names(module, place))
-        key = (pattern.pattern, module)
-        if key not in self._seen:
-            self._seen[key] = any(_spelled(pattern, name) for name in _full_names(module, Place(0)))
-        return self._seen[key]
 
 
-def _spelled(pattern: re.Pattern[str], name: str) -> bool:
-    return pattern.match(name) is not None or pattern.match(name + ".weight") is not None
+def _is_glob(name: str) -> bool:
+    return any(letter in name for letter in "*?[")
 
 
-def _names_module(name: str, module: Module) -> bool:
-    """Whether the dotted parts of ``name``, of which some may be globs, are some of the module's levels in a row."""
-    if re.fullmatch(r"[A-Z][A-Za-z0-9]+", name):
-        return any(module.group in groups for ending, groups in CLASS_GROUPS if name.endswith(ending))
-    if any(letter in name for letter in "*?["):
-        both = re.compile(_either(name))
-        return any(_spelled(both, full) for full in _names(module))
-    parts = [part for part in name.split(".") if part not in ("weight", "model", "language_model", "transformer")]
-    levels = module.levels
-    return bool(parts) and any(
-        all(_same(part, level) for part, level in zip(parts, levels[start:], strict=False))
-        for start in range(len(levels) - len(parts) + 1)
-    )
+def _runs(levels: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, ...]]:
+    """All spellings of some levels in a row, and of none."""
+    yield ()
+    for begin in range(len(levels)):
+        for end in range(begin + 1, len(levels) + 1):
+            yield from itertools.product(*levels[begin:end])
 
 
-def _either(glob: str) -> str:
-    """The expression of a glob, for the module that it names or for all below it."""
-    short = re.sub(r"\*+", "*", glob)
-    return rf"(?:{fnmatch.translate(short)}|{fnmatch.translate(short + '.*')})"
-
-
-def _same(part: str, level: tuple[str, ...]) -> bool:
-    return part in level or (level == (ANY_EXPERT,) and part.isdigit())
-
-
-def _names(module: Module) -> Iterator[str]:
-    for parts in itertools.product(*module.levels):
-        yield ".".join(parts)
-
-
-def _full_names(module: Module, place: Place) -> Iterator[str]:
-    """All spellings of a module's whole name, with the usual beginnings."""
-    for name in _names(module):
-        if place.depth is None:
-            yield name
-            yield f"model.{name}"
-        else:
-            yield f"model.layers.{place.depth}.{name}"
-        if place.mtp is not None:
-            yield f"mtp.{place.mtp}.{name}"
-            yield f"mtp.layers.{place.mtp}.{name}"
+def _above(place: Place) -> Iterator[tuple[str, str]]:
+    """What may stand before a module's own name, with the usual beginnings; the second part is the layer's own."""
+    if place.depth is None:
+        yield "", ""
+        yield "model.", ""
+    else:
+        yield "model.layers.", f"{place.depth}."
+    if place.mtp is not None:
+        yield "mtp.", f"{place.mtp}."
+        yield "mtp.layers.", f"{place.mtp}."

@@ -323,12 +323,10 @@ def test_a_scale_for_each_token_and_head_is_four_bytes() -> None:
     assert KV_FORMATS["fp8"].head_bytes == 0
 
 
-@pytest.mark.parametrize("pattern", ["re:(a+)+$", "re:(.*a){40}", "re:" + ".*a" * 20, "*a" * 30, "re:(", "re:[z-a]"])
-def test_patterns_that_never_end_are_refused(pattern: str) -> None:
-    begun = time.perf_counter()
+@pytest.mark.parametrize("pattern", ["re:(a{64}){64}{64}", "re:(?=a)", "re:(", "re:[z-a]"])
+def test_patterns_that_are_not_understood_are_refused(pattern: str) -> None:
     with pytest.raises(RooflensError, match="names modules by"):
         chosen(LLAMA, {"quant_method": "fp8", "ignored_layers": [pattern]})
-    assert time.perf_counter() - begun < 5
 
 
 def test_a_long_list_takes_a_moment() -> None:
