@@ -75,7 +75,7 @@ def test_experts_have_a_column(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("predict", "--model", "gpt-oss-120b", "--hardware", "b200-sxm", "--batch", "1,32")
     text = text_of(capsys, *words)
     assert "expected" in table(text)[0]
-    assert "expected: the floor with the distinct experts that uniform routing would read; not a bound" in text
+    assert "expected: the floor with the distinct experts of uniform or measured routing; not a bound" in text
 
 
 def test_speculation_by_depth_and_by_batch(capsys: pytest.CaptureFixture[str]) -> None:
