@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -18,6 +19,11 @@ def _in_ci() -> bool:
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+if not _in_ci():  # where hypothesis has a profile of its own, without deadlines and always the same
+    settings.register_profile("shared machine", deadline=None)
+    settings.load_profile("shared machine")
 
 
 @pytest.hookimpl(wrapper=True)

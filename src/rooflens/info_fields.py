@@ -7,6 +7,7 @@ from typing import Any
 
 MOST = 1 << 48  # of any count: beyond it arithmetic in 64 bits is not safe
 MOST_DEVICES = 1 << 20
+MOST_DEPTH = 32  # of objects in objects; a model's config has some six
 LAST_UNIX_S = 253_402_300_799.0  # the end of the year 9999, which a calendar still knows
 
 
@@ -21,6 +22,22 @@ def fits(name: str, annotation: str, value: Any) -> bool:
     if name.endswith("_parallel") and not isinstance(value, bool):
         return bool(1 <= value <= MOST_DEVICES)
     return name != "block_tokens" or value >= 1
+
+
+def unread_text(names: tuple[str, ...]) -> str | None:
+    """What to say of facts whose values cannot be, None where there are none."""
+    if not names:
+        return None
+    return f"the engine's facts give values that cannot be, taken as not stated: {', '.join(names)}"
+
+
+def _shallow(value: Any) -> bool:
+    """Whether ``value`` is an object whose parts lie in each other no deeper than MOST_DEPTH: all can be copied."""
+    level = [value] if isinstance(value, Mapping) else []
+    for _ in range(MOST_DEPTH):
+        parts = [inner for part in level for inner in (part.values() if isinstance(part, Mapping) else part)]
+        level = [part for part in parts if isinstance(part, Mapping | list | tuple)]
+    return isinstance(value, Mapping) and not level
 
 
 def _text(value: Any) -> bool:
@@ -51,7 +68,7 @@ _TESTS: Mapping[str, Callable[[Any], bool]] = {
     "int": _count,
     "float": _number,
     "bool": lambda value: isinstance(value, bool),
-    "Mapping[str, Any]": lambda value: isinstance(value, Mapping),
+    "Mapping[str, Any]": _shallow,
     "tuple[int, ...]": _all(_count),
     "tuple[str, ...]": _all(_text),
     "tuple[KVGroup, ...]": _all(_group),

@@ -102,17 +102,18 @@ class EngineInfo:
     device: str | None = None
     device_uuids: tuple[str, ...] = ()
     schema: int = SCHEMA
+    unread: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict; unknown fields are left out."""
-        return {k: v for k, v in asdict(self).items() if v is not None}
+        return {k: v for k, v in asdict(self).items() if v is not None and (v or k != "unread")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EngineInfo:
         """The inverse of to_json; what a newer writer added, or gave another type, is not known."""
-        kwargs = {
-            f.name: data[f.name] for f in fields(cls) if f.name in data and fits(f.name, str(f.type), data[f.name])
-        }
+        stated = [f for f in fields(cls) if data.get(f.name) is not None and f.name != "unread"]
+        kwargs = {f.name: data[f.name] for f in stated if fits(f.name, str(f.type), data[f.name])}
+        kwargs["unread"] = tuple(f.name for f in stated if f.name not in kwargs)
         for required in ("instance", "engine"):
             if not isinstance(kwargs.get(required), str):
                 raise RooflensError(f"engine info without '{required}': not written by rooflens?")

@@ -11,6 +11,7 @@ from typing import Any
 from rooflens.analyzer.figures import Floor, Phase, Summary
 from rooflens.cli.output import one_line
 from rooflens.cli.units import age_text, aligned, factor_text, seconds_text
+from rooflens.info_fields import unread_text
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline import DIED, LIVE, Recording
 
@@ -229,6 +230,8 @@ def _warnings(recording: Recording, summary: Summary) -> list[str]:
     other = {name: count for name, count in summary.events.items() if name != "clock_jump"}
     if other:
         lines.append("events    " + ", ".join(f"{n} {c}" if c > 1 else n for n, c in other.items()))
+    if recording.info and (odd := unread_text(recording.info.unread)):
+        lines.append(f"warning   {odd}")
     return lines
 
 

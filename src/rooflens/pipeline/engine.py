@@ -18,6 +18,7 @@ from rooflens.analyzer.verdicts import Verdicts
 from rooflens.analyzer.window_figures import window_figures
 from rooflens.collector.windows import Stretch, WindowBuilder, WindowSettings, last_rows
 from rooflens.findings import Code, Finding, Status
+from rooflens.info_fields import unread_text
 from rooflens.live_records import Derived, EngineView, Progress, SourceKind, State, Window, WindowFigures
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline.labels import Key
@@ -123,7 +124,8 @@ class WatchedEngine:
     def problems(self) -> tuple[str, ...]:
         """What hinders the sidecar itself at this engine, one line each."""
         uncounted = self._totals.problem
-        problems = (*self._rule_problems.values(), *((uncounted,) if uncounted else ()))
+        odd = unread_text(self.info.unread) if self.info else None
+        problems = (*self._rule_problems.values(), *(line for line in (uncounted, odd) if line))
         return tuple(f"{'/'.join(self.key)}: {problem}" for problem in problems)
 
     def view(self) -> EngineView:
