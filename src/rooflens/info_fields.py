@@ -33,7 +33,7 @@ def unread_text(names: tuple[str, ...]) -> str | None:
 
 def _shallow(value: Any) -> bool:
     """Whether ``value`` is an object whose parts lie in each other no deeper than MOST_DEPTH: all can be copied."""
-    level = [value] if isinstance(value, Mapping) else []
+    level: list[Any] = [value] if isinstance(value, Mapping) else []
     for _ in range(MOST_DEPTH):
         parts = [inner for part in level for inner in (part.values() if isinstance(part, Mapping) else part)]
         level = [part for part in parts if isinstance(part, Mapping | list | tuple)]
