@@ -19,6 +19,7 @@ MOST_PAIRS = 1 << 16
 MOST_NAME = 1024  # letters of a key or of a tensor's name
 MOST_DIMENSIONS = 8
 MOST_DEPTH = 4  # arrays in arrays
+MOST_LISTED = 1 << 21  # strings and lists in the lists of one file; a tokenizer has a million tokens and merges
 MOST_ELEMENTS = 1 << 62
 STRING, ARRAY = 8, 9
 SCALARS: Mapping[int, str] = {
@@ -48,7 +49,7 @@ class _Reader:
     """Reads forward, never past the end of the file."""
 
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
-        self.path, self.file, self.size, self.at = path, file, size, 0
+        self.path, self.file, self.size, self.at, self.listed = path, file, size, 0, 0
 
     def header(self) -> GgufHeader:
         """All of it, checked."""
@@ -129,6 +130,9 @@ class _Reader:
             return [count]
         if count > (self.size - self.at) // 8:  # a string or a list in it takes eight bytes or more
             raise fault(self.path, f"cut short, or the header lies: a list of {count} in a file of {self.size} bytes")
+        self.listed += count
+        if self.listed > MOST_LISTED:
+            raise fault(self.path, f"the header lies: its lists hold more than {MOST_LISTED} strings")
         for _ in range(count):
             if kind == STRING:
                 self.skip(int(self.number("<Q")), "a string")

@@ -1,6 +1,7 @@
 """The header of a safetensors file: eight bytes of length, then JSON that lists each tensor's type, shape and place.
 
-Source of the format: the README of huggingface/safetensors; its own limit of 100 MB for a header is kept.
+Source of the format: the README of huggingface/safetensors. Its own limit for a header is 100 MB; a model of 200,000
+tensors in one file needs a third of that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, NoReturn
 
 from rooflens.analyzer.tensor_table import Tensor, fault, open_regular, refuse_overlap
 
-MOST_HEADER_BYTES = 100_000_000
+MOST_HEADER_BYTES = 64_000_000
+MOST_TENSORS = 1 << 18
 MOST_ELEMENTS = 1 << 62
 MOST_NAME = 1024  # letters of a tensor's name
 DTYPE_BITS: Mapping[str, int] = {
@@ -36,6 +38,13 @@ def safetensors_header(path: Path) -> tuple[Tensor, ...]:
     return _tensors(path, _entries(path, raw), size - 8 - length)
 
 
+def header_bytes(path: Path) -> int:
+    """How many bytes safetensors_header reads of a file at most."""
+    file, size = open_regular(path)
+    with file:
+        return min(int.from_bytes(file.read(8), "little"), size, MOST_HEADER_BYTES)
+
+
 def _entries(path: Path, raw: bytes) -> Mapping[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -46,6 +55,8 @@ def _entries(path: Path, raw: bytes) -> Mapping[str, Any]:
     def no_constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is no number")
 
+    if raw.count(b"{") > 2 * MOST_TENSORS or raw.count(b",") > 16 * MOST_TENSORS or raw.count(b"[") > 4 * MOST_TENSORS:
+        raise fault(path, f"the header lies: it lists more than {MOST_TENSORS} tensors")
     try:
         entries = json.loads(raw.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:

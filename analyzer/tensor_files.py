@@ -11,7 +11,7 @@ from pathlib import Path
 from rooflens.analyzer.gguf_header import gguf_header
 from rooflens.analyzer.group_formats import tensor_formats
 from rooflens.analyzer.precision import GROUPS, PLAIN, Precision, choose_precision
-from rooflens.analyzer.safetensors_header import safetensors_header
+from rooflens.analyzer.safetensors_header import MOST_TENSORS, header_bytes, safetensors_header
 from rooflens.analyzer.stored_modules import INTEGERS, stored_modules
 from rooflens.analyzer.tensor_check import check_layers, compare_bytes, differences
 from rooflens.analyzer.tensor_format import TensorFormat
@@ -22,6 +22,8 @@ from rooflens.records import RooflensError
 
 INDEX = "model.safetensors.index.json"
 MOST_FILES = 4096
+MOST_HEADERS_BYTES = 128_000_000  # of all files of a model
+LISTED_BYTES = 16  # what an element of a list in a GGUF file counts for
 SHARD = re.compile(r"(.+-)(\d{5})-of-(\d{5})(\.(?:gguf|safetensors))")
 
 
@@ -63,13 +65,31 @@ def read_tensors(path: Path) -> tuple[Tensor, ...]:
     files = weight_files(path)
     if not files:
         raise RooflensError(f"{named(path)}: no .safetensors or .gguf files in this folder")
-    found: list[Tensor] = []
+    found: dict[str, Tensor] = {}
+    cost = 0
     for file in files:
-        found += gguf_header(file).tensors if file.suffix == ".gguf" else safetensors_header(file)
-    seen = {tensor.name for tensor in found}
-    if len(seen) != len(found):
-        raise RooflensError(f"{named(path)}: its files hold a tensor of the same name twice")
-    return tuple(found)
+        if file.suffix == ".gguf":
+            header = gguf_header(file)
+            tensors, cost = header.tensors, cost + sum(header.lengths.values()) * LISTED_BYTES
+        else:
+            cost += header_bytes(file)
+            if cost > MOST_HEADERS_BYTES:
+                raise _too_much(path)
+            tensors = safetensors_header(file)
+        held = len(found)
+        found |= {tensor.name: tensor for tensor in tensors}
+        if len(found) != held + len(tensors):
+            raise RooflensError(f"{named(path)}: its files hold a tensor of the same name twice")
+        if len(found) > MOST_TENSORS or cost > MOST_HEADERS_BYTES:
+            raise _too_much(path)
+    return tuple(found.values())
+
+
+def _too_much(path: Path) -> RooflensError:
+    return RooflensError(
+        f"{named(path)}: the headers of its files list more than {MOST_TENSORS} tensors, or take more than "
+        f"{MOST_HEADERS_BYTES // 1_000_000} MB: say --weights"
+    )
 
 
 def group_bytes(tensors: Iterable[Tensor], arch: ModelArch | None = None) -> Mapping[str, GroupBytes]:

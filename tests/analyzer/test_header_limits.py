@@ -333,7 +333,7 @@ def test_lengths_of_a_header(tmp_path: Path) -> None:
     path.write_bytes(bytes(7))
     with pytest.raises(RooflensError, match="shorter than the 8 bytes"):
         safetensors_header(path)
-    for length, size in ((3, 2), (100_000_001, 2), (0, 2)):
+    for length, size in ((3, 2), (64_000_001, 2), (0, 2)):
         path.write_bytes(struct.pack("<Q", length) + b"{}"[:size])
         with pytest.raises(RooflensError, match=f"a header of {length} bytes"):
             safetensors_header(path)
