@@ -6,6 +6,7 @@ open. Methods are read in quantization_methods.py; here is what they share: igno
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,21 +71,37 @@ def _refuse_sparse(stated: Mapping[str, Any]) -> None:
 
 
 def _kv(stated: Mapping[str, Any]) -> str | None:
-    """The KV cache's format; a scale for the tensor or for each head, as files give them, costs no bytes a token."""
-    scheme = stated.get("kv_cache_scheme")
-    if isinstance(scheme, dict):
-        bits, kind = integer(scheme, "num_bits"), text(scheme, "type").lower() or "float"
-        found = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "nvfp4"}.get((bits or 0, kind))
-        if found is None:
-            raise refused("kv_cache_scheme", f"{bits} bits of {kind}")
-        return found
-    word = scheme if isinstance(scheme, str) else ""
-    algorithm = text(stated, "kv_cache_quant_algo") or text(stated, "kv_cache_dtype") or word
-    if algorithm.lower() in ("", "none", "auto", "no_quant"):
-        return _quark_kv(stated)
-    name = normalise(algorithm)
+    """The KV cache's format; a scale for the tensor or for each head, as files give them, costs no bytes a token.
+
+    RooflensError where two fields say different ones.
+    """
+    said = {"kv_cache_scheme": _kv_scheme(stated.get("kv_cache_scheme"))}
+    said |= {key: _kv_word(key, stated.get(key)) for key in ("kv_cache_quant_algo", "kv_cache_dtype")}
+    said["kv_cache_quant_config"] = _quark_kv(stated)
+    found = {key: name for key, name in said.items() if name is not None}
+    if len(set(found.values())) > 1:
+        (first, one), (second, other) = next(p for p in itertools.pairwise(found.items()) if p[0][1] != p[1][1])
+        raise RooflensError(f"quantization_config.{first} says {one} and {second} says {other}: say --kv")
+    return next(iter(found.values()), None)
+
+
+def _kv_scheme(scheme: Any) -> str | None:
+    if not isinstance(scheme, dict):
+        return _kv_word("kv_cache_scheme", scheme)
+    bits, kind = integer(scheme, "num_bits"), text(scheme, "type").lower() or "float"
+    found = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "nvfp4"}.get((bits or 0, kind))
+    if found is None:
+        raise refused("kv_cache_scheme", f"{bits} bits of {kind}")
+    return found
+
+
+def _kv_word(key: str, word: Any) -> str | None:
+    """A format in one word; None where it says that there is none of its own."""
+    if word is None or (isinstance(word, str) and word.lower() in ("", "none", "auto", "no_quant")):
+        return None
+    name = normalise(word) if isinstance(word, str) else ""
     if name not in KV_FORMATS:
-        raise refused("kv_cache_quant_algo", algorithm)
+        raise refused(key, word)
     return name
 
 

@@ -14,6 +14,7 @@ from rooflens.analyzer.quantization_schemes import (
     Reader,
     block_fp8,
     four_bit_float,
+    group_size,
     integer,
     integers,
     refused,
@@ -34,30 +35,33 @@ def schemes(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     parts: dict[str, Any] = described if isinstance(described, dict) else {"weights": _flat(stated)}
     if not isinstance(described, dict) and not isinstance(stated.get("weights"), dict):
         raise refused("config_groups", described)
-    default: StoredFormat | None = None
-    rules: list[FormatRule] = []
+    found: dict[str, StoredFormat | None] = {}
     for name, part in parts.items():
         if not isinstance(part, dict):
             raise refused("config_groups", type(part).__name__)
-        weights = part.get("weights")
-        if "weights" not in part and not any(isinstance(part.get(key), dict) for key in ACTIVATIONS):
-            raise RooflensError(
-                f"quantization_config.config_groups says nothing of the weights of {str(name)[:40]!r}, as where a "
-                "recording cut it off: say --weights"
-            )
-        stored = scheme(weights, part.get("input_activations")) if isinstance(weights, dict) else None
+        stored = _group(str(name), part)
         targets = part.get("targets", ["Linear"])
-        for target in targets if isinstance(targets, list) else [targets]:
+        for target in targets if isinstance(targets, list) and targets else [targets]:
             if not isinstance(target, str):
-                raise refused("config_groups", target)
-            if target == "Linear":
-                default = stored if default is None else default
-            else:
-                rules.append(FormatRule(target, stored))
+                raise refused(f"config_groups targets of {str(name)[:40]!r}", target)
+            if found.setdefault(target, stored) != stored:
+                raise refused("config_groups", f"two formats for {target}")
     if not parts:
         raise refused("config_groups", "no group at all")
     mixed = modelopt(stated, fields).rules if isinstance(stated.get("quantized_layers"), dict) else ()
-    return Read(default, (*mixed, *rules))
+    rules = tuple(FormatRule(target, stored) for target, stored in found.items() if target != "Linear")
+    return Read(found.get("Linear"), (*mixed, *rules))
+
+
+def _group(name: str, part: Mapping[str, Any]) -> StoredFormat | None:
+    """How one group stores its weights, None where only its activations are quantised."""
+    weights = part.get("weights")
+    if "weights" not in part and not any(isinstance(part.get(key), dict) for key in ACTIVATIONS):
+        raise RooflensError(
+            f"quantization_config.config_groups says nothing of the weights of {name[:40]!r}, as where a "
+            "recording cut it off: say --weights"
+        )
+    return scheme(weights, part.get("input_activations")) if isinstance(weights, dict) else None
 
 
 def _flat(stated: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,13 +127,13 @@ def _fp8(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
 
 def _awq(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     zeros = stated.get("zero_point", True) is not False
-    return Read(integers(width(stated, "bits", "w_bit"), integer(stated, "group_size", "q_group_size"), zeros))
+    return Read(integers(width(stated, "bits", "w_bit"), group_size(stated, "group_size", "q_group_size"), zeros))
 
 
 def _gptq(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     """GPTQ and GPTQModel: ``dynamic`` names modules by ``-:`` (left alone) and ``+:`` (in another format)."""
     zeros = stated.get("sym", True) is False
-    bits, group = width(stated, "bits", "w_bit"), integer(stated, "group_size")
+    bits, group = width(stated, "bits", "w_bit"), group_size(stated, "group_size")
     stored = integers(bits, group, zeros)
     if stated.get("desc_act") is True:  # the order of the inputs, an int32 each
         stored = StoredFormat(stored.name, stored.bytes_per_element, stored.row_bytes, 4.0)
@@ -140,7 +144,7 @@ def _gptq(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
         if name.startswith("-:"):
             rules.append(FormatRule("re:" + name[2:], None))
         elif isinstance(part, dict):
-            own = integers(integer(part, "bits") or bits, integer(part, "group_size") or group, zeros)
+            own = integers(integer(part, "bits") or bits, group_size(part, "group_size") or group, zeros)
             rules.append(FormatRule("re:" + name.removeprefix("+:"), own))
     return Read(stored, tuple(rules))
 
@@ -164,7 +168,7 @@ def _extra(stated: Mapping[str, Any]) -> tuple[FormatRule, ...]:
 
 def _auto_integers(part: Mapping[str, Any], stated: Mapping[str, Any]) -> StoredFormat:
     both = {**stated, **part}
-    return integers(width(both, "bits"), integer(both, "group_size"), both.get("sym", True) is False)
+    return integers(width(both, "bits"), group_size(both, "group_size"), both.get("sym", True) is False)
 
 
 def _rounded(stated: Mapping[str, Any]) -> StoredFormat:
@@ -194,7 +198,7 @@ def _hqq(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:
     config = stated.get("quant_config")
     part = config.get("weight_quant_params") if isinstance(config, dict) else stated
     part = part if isinstance(part, dict) else stated
-    return Read(integers(width(part, "nbits", "bits"), integer(part, "group_size") or 64, zeros=False, nested=4.0))
+    return Read(integers(width(part, "nbits", "bits"), group_size(part, "group_size") or 64, zeros=False, nested=4.0))
 
 
 def _words(stated: Mapping[str, Any], fields: Mapping[str, Any]) -> Read:

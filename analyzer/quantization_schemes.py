@@ -58,12 +58,29 @@ def width(part: Mapping[str, Any], *keys: str) -> int:
     return found
 
 
+def group_size(part: Mapping[str, Any], *keys: str) -> int | None:
+    """How many inputs share a scale, by the first of the fields that says so: -1 for all, None where none does.
+
+    RooflensError for anything else, which no method gives a meaning.
+    """
+    name = next((key for key in keys if part.get(key) is not None), None)
+    if name is None:
+        return None
+    value = part[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not (value == -1 or 1 <= value <= 1 << 20):
+        raise refused(name, value)
+    return value
+
+
 def names(part: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
-    """All strings of the lists under ``keys``."""
+    """All strings of the lists under ``keys``; RooflensError for what is no list of names."""
     found: list[str] = []
     for key in keys:
-        listed = part.get(key)
-        found += [name for name in listed if isinstance(name, str) and name] if isinstance(listed, list) else []
+        listed = part.get(key) or []
+        odd = next((name for name in listed if not isinstance(name, str)), ...) if isinstance(listed, list) else listed
+        if odd is not ...:
+            raise refused(key, "null among its names" if odd is None else odd)
+        found += [name for name in listed if name]
     return found
 
 
@@ -110,7 +127,7 @@ def _side(side: Any) -> bool:
 def scheme(weights: Mapping[str, Any], activations: Any, field: str = "config_groups") -> StoredFormat:
     """One scheme in the words of compressed-tensors; ``activations`` None: weights alone are narrow."""
     bits, kind = width(weights, "num_bits", "bits"), (text(weights, "type") or "int").lower()
-    group, strategy = integer(weights, "group_size"), text(weights, "strategy").lower()
+    group, strategy = group_size(weights, "group_size"), text(weights, "strategy").lower()
     narrow = _narrow(activations)
     if kind == "int":
         grouped = group if strategy in ("", "group", "tensor_group") else None

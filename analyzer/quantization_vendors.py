@@ -12,6 +12,7 @@ from rooflens.analyzer.quantization_schemes import (
     INT8_CHANNEL,
     Read,
     four_bit_float,
+    group_size,
     integer,
     integers,
     refused,
@@ -77,7 +78,7 @@ def _quark_format(part: Any) -> StoredFormat | None:
     if not isinstance(weight, dict):
         raise refused("global_quant_config", type(weight).__name__)
     narrow = _quark_kind(inputs) if isinstance(inputs, dict) else ""
-    kind, group = _quark_kind(weight), integer(weight, "group_size")
+    kind, group = _quark_kind(weight), group_size(weight, "group_size")
     grouped = "group" in text(weight, "qscheme")
     if kind == "fp4":
         return four_bit_float(group or 32, narrow, "global_quant_config")

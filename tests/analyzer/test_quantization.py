@@ -349,3 +349,71 @@ def test_what_is_not_understood_is_named_in_one_line(stated: Any, named: str) ->
     assert named in str(caught.value)
     assert "--weights" in str(caught.value) or ".gguf" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+EIGHT = {"num_bits": 8, "type": "float"}
+ONE_GROUP: dict[str, Any] = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {"g": {"targets": ["Linear"], "weights": EIGHT}},
+}
+
+
+def test_a_kv_cache_is_understood_wherever_it_is_said() -> None:
+    said = [
+        {"kv_cache_scheme": "fp8"},
+        {"kv_cache_scheme": "FP8"},
+        {"kv_cache_scheme": EIGHT},
+        {"kv_cache_quant_algo": "FP8"},
+        {"kv_cache_scheme": EIGHT, "kv_cache_quant_algo": "FP8"},
+        {"kv_cache_scheme": "auto", "kv_cache_dtype": "fp8_e4m3"},
+        {"kv_cache_scheme": None, "kv_cache_dtype": "fp8"},
+    ]
+    assert {quantization_of({"quant_method": "fp8", **part}, {}).kv for part in said} == {"fp8"}  # fmt: skip
+    assert quantization_of({"quant_method": "fp8", "kv_cache_scheme": "auto"}, {}).kv is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"kv_cache_scheme": EIGHT, "kv_cache_quant_algo": "INT8"},
+         "kv_cache_scheme says fp8 and kv_cache_quant_algo says int8"),
+        ({"kv_cache_quant_algo": "FP8", "kv_cache_dtype": "int8"}, "says fp8 and kv_cache_dtype says int8: say --kv"),
+        ({"kv_cache_scheme": 8}, "kv_cache_scheme says '8'"),
+        ({"kv_cache_scheme": ["fp8"]}, "kv_cache_scheme says"),
+        ({"kv_cache_scheme": "fp9"}, "kv_cache_scheme says 'fp9'"),
+        ({"ignored_layers": [1, None]}, "ignored_layers says '1'"),
+        ({"ignored_layers": ["lm_head", None]}, "ignored_layers says 'null among its names'"),
+        ({"ignored_layers": "lm_head"}, "ignored_layers says 'lm_head'"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 0}, "group_size says '0'"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -7}, "group_size says '-7'"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": "128"}, "group_size says '128'"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": True}, "group_size says 'True'"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"+:a": {"group_size": 0}}}, "says '0'"),
+        ({"quant_method": "awq", "bits": 4, "q_group_size": 0}, "q_group_size says '0'"),
+        ({"quant_method": "hqq", "nbits": 4, "group_size": 0}, "group_size says '0'"),
+        ({"config_groups": {"g": {"targets": ["Linear"], "weights": {**EIGHT, "group_size": -7}}}}, "says '-7'"),
+        ({"config_groups": {"g": {"targets": [], "weights": EIGHT}}}, "config_groups targets of 'g' says"),
+        ({"config_groups": {"g": {"targets": ["Linear"], "weights": EIGHT},
+                            "h": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int"}}}},
+         "two formats for Linear"),
+        ({"config_groups": {"g": {"targets": ["re:.*a"], "weights": EIGHT},
+                            "h": {"targets": ["re:.*a"], "weights": {"num_bits": 4, "type": "int"}}}},
+         "two formats for re:"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_or_means_nothing_is_refused(stated: dict[str, Any], message: str) -> None:
+    with pytest.raises(RooflensError, match=message) as caught:
+        quantization_of({"quant_method": "fp8", **stated}, {})
+    assert "say --" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_says_the_same_twice_or_nothing_is_understood() -> None:
+    twice = {**ONE_GROUP["config_groups"], "h": {"targets": ["Linear"], "weights": EIGHT}}
+    one = quantization_of(ONE_GROUP, {})
+    assert quantization_of({**ONE_GROUP, "config_groups": twice}, {}) == one
+    assert quantization_of({**ONE_GROUP, "ignore": []}, {}) == quantization_of({**ONE_GROUP, "ignore": None}, {}) == one
+    whole = quantization_of({"quant_method": "gptq", "bits": 4, "group_size": -1}, {}).default
+    assert whole == quantization_of({"quant_method": "gptq", "bits": 4}, {}).default
+    assert whole is not None
+    assert (whole.bytes_per_element, whole.row_bytes) == (0.5, 2)
