@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any
 
 from rooflens.analyzer.architecture.model import language_fields, model
 from rooflens.analyzer.config_fields import shown
+from rooflens.analyzer.module_rules import RuleBook
 from rooflens.analyzer.precision import stated_weights
 from rooflens.analyzer.quantization import quantization_of
 from rooflens.analyzer.small_file import plain_reason, small_text
@@ -30,6 +32,8 @@ def find_model(name: str, read_quantization: bool = True) -> ModelArch:
     Raises RooflensError in one line. ``read_quantization=False`` ignores what the files say about formats.
     """
     wanted = name.strip().casefold()
+    if not wanted:
+        raise RooflensError(f"the model's name is empty: {GIVE_CONFIG}")
     for row in known_models():
         if wanted in (row["id"].casefold(), row["hf_id"].casefold()):
             return arch_from_config(row["config"], row["id"], read_quantization)
@@ -84,6 +88,7 @@ def arch_from_config(config: Any, name: str = "model", read_quantization: bool =
     if not read_quantization or fields.get("quantization_config") is None:
         return arch
     quantization = quantization_of(fields["quantization_config"], fields)
+    RuleBook(quantization.rules)  # what names modules in a way that is not understood is refused here
     return replace(
         arch, weight_format=stated_weights(quantization), kv_format=quantization.kv, quantization=quantization
     )
@@ -92,11 +97,20 @@ def arch_from_config(config: Any, name: str = "model", read_quantization: bool =
 def read_json(path: Path) -> Any:
     """What the file at ``path`` says; RooflensError in one line if it cannot be read."""
     try:
-        return json.loads(small_text(path))
+        return json.loads(small_text(path), object_pairs_hook=_once)
     except FileNotFoundError as error:
         raise RooflensError(f"{path}: no such file: {GIVE_CONFIG}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise RooflensError(f"{path}: cannot be read as JSON: {plain_reason(error)}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON whose every field is stated once: of two a reader could believe either."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the field {twice[:40]!r} is stated twice, leave one of them")
+    return found
 
 
 def _exists(path: Path) -> bool:

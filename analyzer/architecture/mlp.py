@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rooflens.analyzer.architecture.gating import gated
-from rooflens.analyzer.architecture.mlp_pattern import expert_count, has_two_blocks
+from rooflens.analyzer.architecture.mlp_pattern import TOP_K, expert_count, has_two_blocks
 from rooflens.analyzer.architecture.numbers import flag, part, stated
 from rooflens.analyzer.config_fields import SIZES, required, shown, size
 from rooflens.arch_records import DenseMLP, MixtureOfExperts
 from rooflens.records import RooflensError
 
 Fields = Mapping[str, Any]
-TOP_K = (
-    "num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k", "moe_k",
-    "num_selected_experts", "experts_per_token", "num_activated_experts",
-)  # fmt: skip
 EXPERT_WIDTH = (
     "moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "expert_intermediate_size",
     "moe_expert_intermediate_size", "expert_hidden_size",

@@ -13,6 +13,10 @@ from rooflens.records import RooflensError
 EXPERTS = (
     "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts", "n_experts",
 )  # fmt: skip
+TOP_K = (
+    "num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k", "moe_k",
+    "num_selected_experts", "experts_per_token", "num_activated_experts",
+)  # fmt: skip
 LEADING_DENSE = ("first_k_dense_replace", "num_dense_layers", "moe_layer_num_skipped", "n_dense_layers")
 SPARSE_WORDS = {"dense": "dense", "sparse": "moe", "moe": "moe", "hash_moe": "moe", "mlp": "dense"}
 
@@ -27,6 +31,8 @@ def expert_count(fields: Mapping[str, Any]) -> int:
         found = stated(nested, "moe_num_experts", least=0)
     if found is None and flag(fields, "enable_moe_block"):
         raise RooflensError("config field num_experts is missing, and enable_moe_block says there are experts")
+    if found == 0 and (chosen := stated(fields, *TOP_K, least=0)):
+        raise RooflensError(f"config has 0 experts, of which a token cannot use {chosen}")
     return found if found is not None and found > 1 else 0
 
 

@@ -41,6 +41,7 @@ RARER = {
 }  # fmt: skip
 WINDOWS = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size")
 BY_MODALITY = ("moe_num_experts", "moe_intermediate_size", "moe_layer_start_index", "moe_layer_end_index")
+DTYPES = ("dtype", "torch_dtype")  # transformers believes the first where both are there
 OUTER = ("tie_word_embeddings", "quantization_config", "torch_dtype", "dtype")
 
 
@@ -123,9 +124,19 @@ def _coherent(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     own = {new: fields[old] for new, old in DECODER.items() if fields.get(old) is not None}
     rarer = {new: fields[old] for old, new in RARER.items() if fields.get(old) is not None and fields.get(new) is None}
     off = {name: None for name in WINDOWS if fields.get(name) in (-1, 0)}
+    _refuse_no_window(fields, off)
     pairs = {name: fields[name][0] for name in BY_MODALITY if _is_pair(fields.get(name))}
     changed = {**own, **rarer, **off, **pairs}
     return {**fields, **changed} if changed else fields
+
+
+def _refuse_no_window(fields: Mapping[str, Any], off: Mapping[str, None]) -> None:
+    """A window of 0 or -1 is none, unless the fields say beside it that there is one."""
+    kinds = fields.get("layer_types")
+    listed = isinstance(kinds, list) and "sliding_attention" in kinds and fields.get("use_sliding_window") is not False
+    if off and (listed or fields.get("use_sliding_window") is True):
+        name, where = next(iter(off)), "layer_types" if listed else "use_sliding_window"
+        raise RooflensError(f"config field {name} is {fields[name]}, and {where} says that there is a window")
 
 
 def _is_pair(value: Any) -> bool:
@@ -197,15 +208,18 @@ def _assumptions(fields: Mapping[str, Any], tie_assumed: str | None) -> Iterator
         yield gating
     if tie_assumed is not None:
         yield tie_assumed
+    newer, older = (fields.get(name) for name in DTYPES)
+    if newer is not None and older is not None and newer != older:
+        yield f"config fields say dtype {shown(newer)} and torch_dtype {shown(older)}: the first is taken"
 
 
 def activation_format(fields: Mapping[str, Any]) -> str:
     """What activations and unquantised tensors use; bf16 where no field says it."""
-    stated = fields.get("torch_dtype")
-    stated = fields.get("dtype") if stated is None else stated
-    if stated is None:
+    name = next((name for name in DTYPES if fields.get(name) is not None), None)
+    if name is None:
         return "bf16"
+    stated = fields[name]
     found = normalise(stated) if isinstance(stated, str) else ""
     if found not in PLAIN:
-        raise RooflensError(f"config field torch_dtype is {shown(stated)}: not one of bfloat16, float16, float32")
+        raise RooflensError(f"config field {name} is {shown(stated)}: not one of bfloat16, float16, float32")
     return found
