@@ -157,6 +157,13 @@ def test_adapters_padding_and_encoders() -> None:
     assert value(many, "lora_adapters") == 3
 
 
+def test_a_row_of_several_steps_is_padded_pass_by_pass() -> None:
+    # 30 tokens in three passes are ten in each, padded to 16: 48 in all. 60 are twenty in each, beyond the last size.
+    steps = table(query_tokens=[30, 60], resolution_steps=[3, 3])
+    ((_, found, _),) = Features(("padded_tokens",), graph_sizes=(8, 16)).chunks(steps)
+    assert found[0].tolist() == [48, 60]
+
+
 @pytest.mark.parametrize(
     "name", ["nothing", "expert_spread", "expert_spread@8", "expert_spread@2:8:1", "expert_spread@8:0:1",
              "expert_spread@8:2:0", "context_tokens@x5", "rank_tokens@0", "rank_tokens"]

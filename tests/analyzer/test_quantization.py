@@ -257,6 +257,8 @@ def test_compressed_tensors_is_its_scheme_and_not_its_name(
          "int4", 0.53125, 0),
         ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Float8DynamicActivationFloat8WeightConfig"}}},
          "fp8", 1, 0),
+        ({"quant_method": "fp_quant", "forward_dtype": "nvfp4"}, "nvfp4", 0.5 + 1 / 16, 0),
+        ({"quant_method": "fp_quant", "forward_dtype": "mxfp4"}, "mxfp4", 0.5 + 1 / 32, 0),
         ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, "int8-weights", 1, 4),
         ({"quant_method": "torchao", "quant_type": "int8_dynamic_activation_int8_weight"}, "int8", 1, 4),
         ({"quant_method": "quark", "global_quant_config": {

@@ -263,3 +263,12 @@ def test_a_source_without_lengths_gets_a_lower_floor_and_is_told_so() -> None:
         "how far windows and chunks reach in each step is not told: the least that the sums of the contexts allow is "
         "counted"
     ]
+
+
+def test_ranks_that_share_experts_are_one_domain_and_others_are_not() -> None:
+    # 4 tensor-parallel devices in each of 4 ranks: with experts in all 16 a layer's tokens cross between the ranks.
+    table, spread = decode(8, 100), Deployment(tensor=4, data=4, expert=True)
+    notes = Roofline(MOE, find_hardware("h100-sxm5-80"), choose_precision(MOE), spread).analyse(table).notes
+    assert "one NVLink domain of 16 devices is assumed" in notes
+    dense = Roofline(LLAMA, find_hardware("h100-sxm5-80"), choose_precision(LLAMA), spread).analyse(table).notes
+    assert not any("domain" in note for note in dense)
