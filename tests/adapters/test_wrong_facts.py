@@ -89,7 +89,7 @@ def test_facts_of_a_ring_that_others_wrote_are_checked() -> None:
         "instance": "i", "engine": "e", "kv_blocks": "4096", "tensor_parallel": None, "newer": 1,
         "kv_groups": [{"kind": "mamba", "layers": 1, "block_tokens": 16, "newer": 2}], "graph_sizes": None,
     })  # fmt: skip
-    assert info == EngineInfo("i", "e", kv_groups=(KVGroup("mamba", 1, 16),))
+    assert info == EngineInfo("i", "e", kv_groups=(KVGroup("mamba", 1, 16),), unread=("kv_blocks",))
 
 
 def test_a_config_keeps_finite_numbers_and_short_words_only() -> None:
