@@ -19,7 +19,7 @@ from rooflens.records import RooflensError
 MOST_NAMES = 1 << 17  # of one model; modelopt lists each expert's matrices, some ten thousand
 TOO_MANY = "more patterns than are read"
 MOST_LETTERS = 1000  # of one of them
-MOST_NODES = 1 << 18  # of all patterns together; a pattern has about as many as letters
+MOST_NODES = 1 << 17  # of all patterns together; a pattern has about as many as letters
 LAYER = r"(?:layers|h|blocks|block|layer)"
 IN_LAYER = re.compile(rf"^(?:[A-Za-z_]+\.)*{LAYER}\.(\d+)(?:\.(.+))?$")
 IN_MTP = re.compile(r"^(?:[A-Za-z_]+\.)*(?:mtp|nextn)\.(?:layers\.)?(\d+)(?:\.(.+))?$")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rooflens.analyzer.modules import Module
 from rooflens.analyzer.name_patterns import Builder
 
-MOST_WORK = 5_000_000  # letters and states of patterns gone through for one model: some seconds
+MOST_WORK = 4_000_000  # letters and states of patterns gone through for one model: some seconds
 NONE = 1 << 62  # no pattern
 STEP = 16  # what building a state costs, beside its nodes
 DEAD = 0  # the state that no letter leads out of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from counted_calls import calls_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -296,6 +296,5 @@ def test_memory_is_that_of_a_chunk() -> None:
 
 def test_many_steps_are_quick() -> None:
     steps = table(query_tokens=np.ones(10**6, int), context_tokens=np.ones(10**6, int))
-    start = time.perf_counter()
-    feature_matrix(steps, ("passes", "context_tokens", "expert_spread@256:8:1"))
-    assert time.perf_counter() - start < 10  # a tenth of a second on a quiet core; a Python loop takes minutes
+    made = calls_of(lambda: feature_matrix(steps, ("passes", "context_tokens", "expert_spread@256:8:1")))
+    assert made < 100_000  # a Python loop makes a million

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import struct
-import time
 from pathlib import Path
 
 import pytest
+from counted_calls import calls_of
 
 from rooflens.analyzer import gguf_header as gguf_module
 from rooflens.analyzer import tensor_files as files_module
@@ -45,10 +45,12 @@ def test_a_list_that_fills_a_sparse_file_is_refused(tmp_path: Path, kind: int) -
     path = tmp_path / "a.gguf"
     path.write_bytes(lists(0, kind=kind)[:-8] + struct.pack("<Q", (1 << 40) // 8 - 100))
     os.truncate(path, 1 << 40)
-    begun = time.process_time()
-    with pytest.raises(RooflensError, match="lists hold more than 2097152 strings"):
-        gguf_header(path)
-    assert time.process_time() - begun < 5
+
+    def refused() -> None:
+        with pytest.raises(RooflensError, match="lists hold more than 2097152 strings"):
+            gguf_header(path)
+
+    assert calls_of(refused) < 100_000
 
 
 @pytest.mark.parametrize("kind", [8, 9])
@@ -66,10 +68,12 @@ def test_lists_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k
 def test_a_header_of_too_many_things_is_not_parsed(tmp_path: Path, piece: bytes) -> None:
     count = 60_000_000 // len(piece)
     path = shard(tmp_path / "model.safetensors", b"{" + piece * count + b"}")
-    begun = time.process_time()
-    with pytest.raises(RooflensError, match="lists more than 262144 tensors"):
-        safetensors_header(path)
-    assert time.process_time() - begun < 5
+
+    def refused() -> None:
+        with pytest.raises(RooflensError, match="lists more than 262144 tensors"):
+            safetensors_header(path)
+
+    assert calls_of(refused) < 100_000
 
 
 def test_many_tensors_are_still_read(tmp_path: Path) -> None:

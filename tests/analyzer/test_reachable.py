@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_calls import calls_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_windows import CONFIG, H100, INFO, info_with, steps
@@ -307,11 +307,8 @@ def test_two_thirds_of_the_bandwidth_at_every_context_is_beyond_what_kernels_spr
     assert (observed_s > 1.05 * found.slow_s).all()
 
 
-def test_many_steps_are_fast() -> None:
+def test_many_steps_are_products_of_matrices() -> None:
     roofline = Roofline.of(INFO, H100)
     compiled = ReachableSteps(roofline, efficiency("h100-sxm5-80"))
     features = np.random.default_rng(1).uniform(1, 1e4, (len(compiled.names), 8192))
-    start = time.perf_counter()
-    for _ in range(20):
-        compiled.seconds(features)
-    assert time.perf_counter() - start < 2  # 164 000 steps, some 0.05 s where nothing else runs
+    assert calls_of(lambda: compiled.seconds(features)) < 1000  # a Python loop makes some for each step

@@ -41,9 +41,7 @@ def test_sizes_reach_beyond_the_cache_where_memory_allows() -> None:
 def test_a_short_measurement(tmp_path: Path) -> None:
     root = machine(tmp_path, "1M")
     lines: list[str] = []
-    start = time.perf_counter()
     spec = measure_cpu(seconds=0.5, progress=lines.append, root=root)
-    assert time.perf_counter() - start < 10
     assert (spec.id, spec.origin, spec.memory_bytes) == ("this-cpu", "measured", 8 << 30)
     assert spec.memory_bandwidth_bytes_per_s > 1e8
     assert spec.peak_flops_per_s["fp32"] > 1e8
