@@ -20,6 +20,8 @@ FLOOR = (
     "spans",
     "arch_records",
     "model_records",
+    "device_records",
+    "calibration_records",
     "live_records",
     "protocols",
     *RING,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rooflens.calibration_records import Ceiling
+from rooflens.device_records import DeviceView, WindowCounters
 from rooflens.model_records import HardwareSpec, RegimeFigures, StepAnalysis
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
@@ -104,7 +106,7 @@ class Window:
     are no bounds. ``complaints`` are what the source found wrong with what it read in this stretch, in words
     (a counter that went down, a series given twice). ``whole`` is False for a window that was cut short: the
     engine ended, or made too few steps. ``rested_s`` is the time between the rows of a page for which it told that
-    there were no requests.
+    there were no requests. ``counters`` are those of its devices, None without any.
     """
 
     info: EngineInfo | None
@@ -123,6 +125,7 @@ class Window:
     complaints: tuple[str, ...] = ()
     whole: bool = True
     rested_s: float = 0.0
+    counters: WindowCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,7 @@ class WindowFigures:
     not_recorded_s: float = 0.0
     expected_s: float | None = None
     reachable_s: float | None = None
+    counters: WindowCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +249,8 @@ class EngineView:
     ``windows`` are the figures of the last windows, oldest first, at most six. ``findings`` are those that fire,
     those cleared within the last windows, and the rules' cannot_tell, in that order. ``recent`` are its last
     steps, at most 512, with ``recent_analysis`` row by row beside them where there are bounds. ``regimes`` are what
-    its windows taught about each regime of its steps.
+    its windows taught about each regime of its steps. ``ceilings`` are the roofs of one of its devices, those that are
+    only shown included; ``device_uuids`` the devices that it is known to run on.
     """
 
     model_name: str
@@ -264,6 +269,8 @@ class EngineView:
     progress: Progress | None = None
     derived: tuple[Derived, ...] = ()
     regimes: tuple[RegimeFigures, ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
+    device_uuids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +290,4 @@ class Snapshot:
     sources: tuple[SourceHealth, ...] = ()
     samples: tuple[Sample, ...] = ()
     problems: tuple[str, ...] = ()
+    devices: tuple[DeviceView, ...] = ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rooflens.device_records import DeviceFacts, DeviceSample, ProcessSample
 from rooflens.findings import Finding
 from rooflens.live_records import Derived, Progress, Snapshot
 from rooflens.records import EngineInfo, RingEvent, StepTable
@@ -38,11 +38,21 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What one call of a probe brought; ``problems`` are one line each, about what is not known and the next step."""
+
+    devices: tuple[DeviceFacts, ...] = ()
+    samples: tuple[DeviceSample, ...] = ()
+    processes: tuple[ProcessSample, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
 class Probe(Protocol):
     """Anything that samples counters of devices or the host."""
 
-    def sample(self) -> Sequence[Any]:
-        """The counters since the last call."""
+    def sample(self) -> Probed:
+        """The counters since the last call; never raises, may block for as long as a driver or a page does."""
         ...
 
 
