@@ -12,10 +12,11 @@ import shlex
 from pathlib import Path
 
 from rooflens.analyzer.rules import RULES
-from rooflens.catalogue import CATALOGUE, OPEN_LABELS, Metric
+from rooflens.catalogue import CATALOGUE
 from rooflens.cli import VERBS, Verb
 from rooflens.cli import main as run
 from rooflens.findings import FINDINGS, FindingCode
+from rooflens.metric_records import OPEN_LABELS, Metric
 
 HERE = Path(__file__).resolve().parent
 

@@ -14,7 +14,7 @@ import numpy as np
 from rooflens import catalogue
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.roofline import analyse_engine
-from rooflens.catalogue import CATALOGUE, ENGINE_LABELS, Kind, Metric
+from rooflens.catalogue import CATALOGUE
 from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
 from rooflens.live_records import (
     Derived,
@@ -29,6 +29,7 @@ from rooflens.live_records import (
     State,
     WindowFigures,
 )
+from rooflens.metric_records import ENGINE_LABELS, Kind, Metric
 from rooflens.model_records import RegimeFigures
 from rooflens.records import EngineInfo, StepKind, StepTable
 
@@ -41,7 +42,8 @@ LLAMA_8B = {
 }  # fmt: skip
 FIXED_LABELS = {
     "engine_kind": "vllm", "engine_version": "0.32.0", "source": "ring", "hardware": "h100-sxm5-80", "format": "bf16",
-    "version": "0.1.0",
+    "version": "0.1.0", "device_uuid": "GPU-11111111-2222-3333-4444-555555555555",
+    "device_name": "NVIDIA H100 80GB HBM3", "driver_version": "580.82", "mig_profile": "",
 }  # fmt: skip
 
 

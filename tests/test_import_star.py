@@ -26,6 +26,8 @@ FLOOR = (
     "protocols",
     *RING,
     "catalogue",
+    "metric_records",
+    "device_metrics",
     "findings",
 )
 PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))

@@ -13,8 +13,8 @@ from rooflens.model_records import HardwareSpec, RegimeFigures, StepAnalysis
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
 if TYPE_CHECKING:
-    from rooflens.catalogue import Metric
     from rooflens.findings import Finding
+    from rooflens.metric_records import Metric
 
 
 NOT_READ_YET = "not read yet"  # what a page says of itself before its first answer, which is no problem

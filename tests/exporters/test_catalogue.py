@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from made_snapshot import made_snapshot
 
-from rooflens import catalogue
-from rooflens.catalogue import CATALOGUE, OPEN_LABELS, Kind, Metric
+from rooflens import catalogue, device_metrics
+from rooflens.catalogue import CATALOGUE
 from rooflens.exporters.prometheus import render
+from rooflens.metric_records import OPEN_LABELS, Kind, Metric
 
-UNITS = ("seconds", "bytes", "ratio", "bytes_per_second", "flops_per_second", "")
+UNITS = (
+    "seconds", "bytes", "ratio", "bytes_per_second", "flops_per_second", "hertz", "watts", "joules", "celsius", "",
+)  # fmt: skip
 SAMPLE_SUFFIXES = ("_bucket", "_count", "_sum", "_created", "_total", "_info")
 
 
@@ -57,7 +60,8 @@ def test_the_promql_parses_and_names_only_metrics_of_the_catalogue(tmp_path: Pat
 
 
 def test_every_constant_is_in_the_catalogue_once() -> None:
-    constants = [value for value in vars(catalogue).values() if isinstance(value, Metric)]
+    declared = [*vars(catalogue).values(), *vars(device_metrics).values()]
+    constants = [value for value in declared if isinstance(value, Metric)]
     assert sorted(metric.name for metric in CATALOGUE) == sorted(metric.name for metric in constants)
     families = [metric.family for metric in CATALOGUE]
     assert len(set(families)) == len(families)
@@ -68,7 +72,7 @@ def test_every_constant_is_in_the_catalogue_once() -> None:
 
 @pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
 def test_names_units_and_labels(metric: Metric) -> None:
-    assert re.fullmatch(r"rooflens_[a-z][a-z_]*[a-z]", metric.name)
+    assert re.fullmatch(r"rooflens_[a-z][a-z0-9_]*[a-z]", metric.name)
     assert metric.unit in UNITS
     assert metric.family.endswith(metric.unit)
     assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)

@@ -16,9 +16,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from rooflens import catalogue
-from rooflens.catalogue import CATALOGUE, Kind
+from rooflens.catalogue import CATALOGUE
 from rooflens.exporters.prometheus import MOST_LABEL_CHARACTERS, render
 from rooflens.live_records import HistogramValue, Sample, Snapshot
+from rooflens.metric_records import Kind
 
 Series = tuple[str, frozenset[tuple[str, str]]]
 HOSTILE = (

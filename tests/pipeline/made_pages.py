@@ -7,8 +7,8 @@ from typing import Any
 
 from rooflens.adapters.scrape.fetch import Page
 from rooflens.adapters.scrape.page_source import MetricsPage
-from rooflens.catalogue import Metric
 from rooflens.live_records import Snapshot, SourceKind, State
+from rooflens.metric_records import Metric
 
 URL = "http://127.0.0.1:8000/metrics"
 AWAY = "http://10.1.2.3:8000/metrics"

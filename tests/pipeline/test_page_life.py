@@ -14,11 +14,11 @@ from made_engine import made_engine
 from pipeline.made_pages import URL, Site, value
 
 from rooflens import catalogue as metrics
-from rooflens.catalogue import Metric
 from rooflens.collector.windows import WindowSettings
 from rooflens.exporters.json_view import engines_json
 from rooflens.findings import Status
 from rooflens.live_records import EngineView, Load, Progress, Snapshot, State
+from rooflens.metric_records import Metric
 from rooflens.pipeline import gauges as gauges_module
 from rooflens.pipeline.gauges import gauges
 from rooflens.pipeline.watch import Watch

@@ -14,10 +14,11 @@ from made_engine import CONFIG
 from rooflens import catalogue as metrics
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.roofline import Roofline
-from rooflens.catalogue import CATALOGUE, Metric
+from rooflens.catalogue import CATALOGUE
 from rooflens.collector.tables import empty_table
 from rooflens.findings import Code, Finding, Price, Severity, Status
 from rooflens.live_records import HistogramValue, SourceKind
+from rooflens.metric_records import Metric
 from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.time_parts import TimeParts
 from rooflens.pipeline.totals import EngineTotals, Totals

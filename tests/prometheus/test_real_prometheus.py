@@ -19,7 +19,8 @@ from prom_harness import TEXT, Sidecar, fenced
 from prom_page import MODEL
 from prom_world import CROWD, CROWD_ENGINES, CROWD_RATE, HARDWARE, PART_S, RATE, REBORN, STEADY, World, done_by
 
-from rooflens.catalogue import CATALOGUE, OPEN_LABELS, Kind, Metric
+from rooflens.catalogue import CATALOGUE
+from rooflens.metric_records import OPEN_LABELS, Kind, Metric
 
 ENGINES = CROWD_ENGINES + 4  # as the sidecars tell of them: two see the steady one
 LAG_S = 3.0  # two turns and a scrape, each a second

@@ -9,9 +9,9 @@ import numpy as np
 
 from rooflens import catalogue as metrics
 from rooflens.analyzer.rules import EVERY_TURN, RULES
-from rooflens.catalogue import Metric
 from rooflens.findings import FINDINGS, Status
 from rooflens.live_records import EngineView, Sample, State
+from rooflens.metric_records import Metric
 
 NOT_KNOWN = "unknown"  # a label cannot be left out
 # The figures of a window say nothing of an engine that has made no steps for as long as several reads of a page are

@@ -9,9 +9,9 @@ import numpy as np
 from rooflens import catalogue as metrics
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.sums import steps_of
-from rooflens.catalogue import Metric
 from rooflens.findings import Finding, Status
 from rooflens.live_records import Sample, SourceKind
+from rooflens.metric_records import Metric
 from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.counters import Histogram, Sum
 from rooflens.pipeline.labels import Key
