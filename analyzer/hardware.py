@@ -125,6 +125,7 @@ def _spec(data: Mapping[str, Any]) -> HardwareSpec:
         flags=tuple(_text(f, "flags") for f in data.get("flags", ())),
         other_names=tuple(_text(n, "other_names") for n in data.get("other_names", ())),
         slices=slices_of(data["mig"], data.get("clock", {}).get("sm_count")) if "mig" in data else (),
+        datasheet_clock_hz=_datasheet_clock_hz(data.get("clock"), peak),
     )
 
 
@@ -134,12 +135,19 @@ def _clock_scale(clock: Mapping[str, Any] | None, peak: Mapping[str, float]) -> 
     The datasheet's rate of an H100 holds at 1830 MHz while the part boosts to 1980 MHz, so a fast kernel would
     show MFU above 1 and a step below its floor if the printed peak were taken for the roof. Never below 1.
     """
-    if clock is None:
+    printed_hz = _datasheet_clock_hz(clock, peak)
+    if clock is None or printed_hz is None:
         return 1.0
+    return max(1.0, _positive(clock["max_clock_hz"], "max_clock_hz") / printed_hz)
+
+
+def _datasheet_clock_hz(clock: Mapping[str, Any] | None, peak: Mapping[str, float]) -> float | None:
+    """The clock at which the units of the device reach its printed peak; None where its units are not stated."""
+    if clock is None:
+        return None
     fmt = "fp16" if "flop_per_clock_per_sm_fp16" in clock else "bf16"  # a part without bf16 states fp16
     each = f"flop_per_clock_per_sm_{fmt}"
-    units = _positive(clock["sm_count"], "sm_count") * _positive(clock[each], each)
-    return max(1.0, units * _positive(clock["max_clock_hz"], "max_clock_hz") / peak[fmt])
+    return peak[fmt] / (_positive(clock["sm_count"], "sm_count") * _positive(clock[each], each))
 
 
 def _rates(table: Mapping[str, Any], name: str) -> dict[str, float]:

@@ -47,6 +47,7 @@ class HardwareSpec:
     not dense, rates. ``link_bandwidth_bytes_per_s`` is one device's, one direction, None without a link;
     ``link_reduces`` says that the switch can add (an all-reduce then moves each byte once).
     ``cache_bytes`` is the last cache before memory. ``read_curve`` holds measured (bytes, bytes/s) pairs.
+    ``datasheet_clock_hz`` is the clock at which the printed peak is reached (peak over units x flop for each clock).
     ``nvml_names`` are the product's names as NVML gives them, ``other_names`` as other drivers and clouds do;
     ``slices`` are the parts it can be divided into.
     """
@@ -70,6 +71,7 @@ class HardwareSpec:
     flags: tuple[str, ...] = ()
     other_names: tuple[str, ...] = ()
     slices: tuple[HardwareSlice, ...] = ()
+    datasheet_clock_hz: float | None = None
 
     @property
     def disturbed(self) -> bool:
