@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflens.collector.cpu_facts import last_level_cache_bytes as last_level_cache_bytes
+from rooflens.collector.cpu_facts import load_average as load_average
+from rooflens.collector.cpu_facts import memory_available_bytes as memory_available_bytes
+from rooflens.collector.cpu_facts import memory_total_bytes as memory_total_bytes
+from rooflens.collector.cpu_facts import usable_cores as usable_cores
 from rooflens.model_records import DISTURBED, HardwareSpec
 
 Vector = NDArray[np.float32]
@@ -23,7 +27,6 @@ LONGEST_S = 10.0
 SETUP_SHARE = 0.9  # of the time is measured, the rest is for filling the array and the last pass
 CACHE_MULTIPLES = (1 / 32, 1 / 4, 1.0, 4.0, 8.0)  # sizes read, in last-level caches: from inside it to far beyond
 MEMORY_MULTIPLE = 4.0  # from this size on, a read is taken to come from memory
-FALLBACK_CACHE_BYTES = 32 << 20  # where /sys does not say; large enough for most servers' share of a cache
 LARGEST_EXTRA_BYTES = 2 << 30  # a size beyond the needed four caches is left out where it takes long to fill
 MEMORY_SHARE = 0.25  # of the available memory may be used for the measurement
 BUSY_SHARE = 0.5  # a one-minute load above this part of the cores means that others took some of the roof
@@ -189,63 +192,3 @@ def best_gemm_flops_per_s(deadline_s: float, clock: Clock) -> float:
             if elapsed_s > 0:
                 best = max(best, 2 * n**3 / elapsed_s)
     return best
-
-
-def usable_cores() -> list[int]:
-    """The numbers of the cores that this process may run on."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
-def last_level_cache_bytes(cores: list[int], root: Path = Path("/")) -> int:
-    """The last-level caches that these cores reach, each counted once, as /sys lists them; else a server's usual.
-
-    A chip of several dies has a last-level cache on each, and threads on all of them read from all of them.
-    """
-    caches: dict[tuple[int, str], int] = {}
-    for core in cores:
-        for index in root.glob(f"sys/devices/system/cpu/cpu{core}/cache/index*"):
-            level, shared = _first_line(index / "level"), _first_line(index / "shared_cpu_list")
-            caches[int(level) if level.isdigit() else 0, shared] = _cache_size_bytes(_first_line(index / "size"))
-    highest = max((level for level, _ in caches), default=0)
-    return sum(size for (level, _), size in caches.items() if level == highest) or FALLBACK_CACHE_BYTES
-
-
-def _cache_size_bytes(text: str) -> int:
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    digits, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1)
-    return int(digits) * unit if digits.isdigit() else 0
-
-
-def memory_total_bytes(root: Path = Path("/")) -> int:
-    """MemTotal of /proc/meminfo; 1 GiB where it is not there."""
-    return _meminfo_bytes(root, "MemTotal")
-
-
-def memory_available_bytes(root: Path = Path("/")) -> int:
-    """MemAvailable of /proc/meminfo; 1 GiB where it is not there."""
-    return _meminfo_bytes(root, "MemAvailable")
-
-
-def load_average(root: Path = Path("/")) -> float:
-    """Processes that ran or wanted to in the last minute, on average; 0 where /proc does not say."""
-    word = _first_line(root / "proc/loadavg").partition(" ")[0]
-    return float(word) if word.replace(".", "", 1).isdigit() else 0.0
-
-
-def _meminfo_bytes(root: Path, name: str) -> int:
-    for line in _lines(root / "proc/meminfo"):
-        words = line.split()
-        if len(words) >= 2 and words[0] == f"{name}:" and words[1].isdigit():
-            return int(words[1]) << 10
-    return 1 << 30
-
-
-def _first_line(file: Path) -> str:
-    return next(_lines(file), "").strip()
-
-
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        yield from file.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return

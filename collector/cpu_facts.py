@@ -1,0 +1,82 @@
+"""What Linux says of this machine's processor and memory, read from /proc and /sys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+FALLBACK_CACHE_BYTES = 32 << 20  # where /sys does not say; large enough for most servers' share of a cache
+FALLBACK_MEMORY_BYTES = 1 << 30
+
+
+def usable_cores() -> list[int]:
+    """The numbers of the cores that this process may run on."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def last_level_cache_bytes(cores: list[int], root: Path = Path("/")) -> int:
+    """The last-level caches that these cores reach, each counted once, as /sys lists them; else a server's usual.
+
+    A chip of several dies has a last-level cache on each, and threads on all of them read from all of them.
+    """
+    return known_cache_bytes(cores, root) or FALLBACK_CACHE_BYTES
+
+
+def known_cache_bytes(cores: list[int], root: Path = Path("/")) -> int | None:
+    """The same, None where /sys does not say."""
+    caches: dict[tuple[int, str], int] = {}
+    for core in cores:
+        for index in root.glob(f"sys/devices/system/cpu/cpu{core}/cache/index*"):
+            level, shared = first_line(index / "level"), first_line(index / "shared_cpu_list")
+            caches[int(level) if level.isdigit() else 0, shared] = _cache_size_bytes(first_line(index / "size"))
+    highest = max((level for level, _ in caches), default=0)
+    return sum(size for (level, _), size in caches.items() if level == highest) or None
+
+
+def _cache_size_bytes(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    digits, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1)
+    return int(digits) * unit if digits.isdigit() else 0
+
+
+def memory_total_bytes(root: Path = Path("/")) -> int:
+    """MemTotal of /proc/meminfo; 1 GiB where it is not there."""
+    return known_memory_bytes(root) or FALLBACK_MEMORY_BYTES
+
+
+def known_memory_bytes(root: Path = Path("/")) -> int | None:
+    """The same, None where it is not there."""
+    return _meminfo_bytes(root, "MemTotal")
+
+
+def memory_available_bytes(root: Path = Path("/")) -> int:
+    """MemAvailable of /proc/meminfo; 1 GiB where it is not there."""
+    return _meminfo_bytes(root, "MemAvailable") or FALLBACK_MEMORY_BYTES
+
+
+def load_average(root: Path = Path("/")) -> float:
+    """Processes that ran or wanted to in the last minute, on average; 0 where /proc does not say."""
+    word = first_line(root / "proc/loadavg").partition(" ")[0]
+    return float(word) if word.replace(".", "", 1).isdigit() else 0.0
+
+
+def _meminfo_bytes(root: Path, name: str) -> int | None:
+    for line in lines_of(root / "proc/meminfo"):
+        words = line.split()
+        if len(words) >= 2 and words[0] == f"{name}:" and words[1].isdigit():
+            return int(words[1]) << 10
+    return None
+
+
+def first_line(file: Path) -> str:
+    """The first line of a file of /proc or /sys without its ends, empty where there is none."""
+    return next(lines_of(file), "").strip()
+
+
+def lines_of(file: Path) -> Iterator[str]:
+    """The lines of such a file; none where it cannot be read."""
+    try:
+        yield from file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
