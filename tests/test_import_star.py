@@ -34,6 +34,8 @@ PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))
 # Settings are read once, by the wiring, and handed on as values.
 WIRING = ("pipeline", "config", "cli", "__main__")
 ENGINES = ("vllm", "torch", "sglang", "tensorrt_llm", "transformers", "lmdeploy", "llama_cpp", "mlx_lm", "dynamo")
+# Calibration asks the library that engines compute with what the device reaches, where that is installed.
+MEASURING = ("collector.calibrate", "torch")
 # What is loaded into the engine's own process: the standard library, the floor and each other, nothing else.
 HOOK = ("adapters.vllm", "adapters.facts", "adapters.frames", "adapters.recorder", *RING)
 
@@ -111,7 +113,8 @@ def outside_arrow(here: str, found: Import) -> str | None:
     top = found.target.split(".")[0]
     if top in FOLDERS:
         return "the folders are imported as rooflens.X"
-    if top in ENGINES and not belongs(here, ("adapters",)):
+    measures = belongs(here, MEASURING[:1]) and top in MEASURING[1:] and found.lazy
+    if top in ENGINES and not belongs(here, ("adapters",)) and not measures:
         return "only adapters may import an engine"
     if top in sys.stdlib_module_names or (found.lazy and (top in ENGINES or not belongs(here, HOOK))):
         return None
@@ -163,6 +166,8 @@ WRONG = {
     "bare folder": ("collector/join.py", "import analyzer"),
     "engine outside adapters": ("collector/join.py", "def f():\n    import vllm"),
     "torch in the wiring": ("cli/demo.py", "import torch"),
+    "torch at import time of calibration": ("collector/calibrate/torch_device.py", "import torch"),
+    "torch elsewhere in the collector": ("collector/join.py", "def f():\n    import torch"),
     "numpy in the hook": ("adapters/vllm/hook.py", "def f():\n    import numpy"),
     "numpy in the ring": ("ring.py", "import numpy as np"),
     "engine at import time": ("adapters/vllm/__init__.py", "import vllm"),
@@ -178,6 +183,7 @@ RIGHT = {
     "verb": ("cli/demo.py", "from rooflens.adapters.embedded import Engine"),
     "engine in the hook": ("adapters/vllm/hook.py", "def f():\n    from vllm.v1.core.sched import scheduler"),
     "hook files": ("adapters/vllm/hook.py", "import time\nfrom rooflens.adapters import frames\nfrom . import seam"),
+    "torch in calibration": ("collector/calibrate/torch_device.py", "def f():\n    import torch"),
     "numpy": ("analyzer/roofline.py", "import numpy as np"),
     "numpy for typing": ("records.py", "if TYPE_CHECKING:\n    import numpy"),
 }
