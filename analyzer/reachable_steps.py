@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.products import product
 from rooflens.analyzer.reachable import Terms, at_best, at_worst, terms_of
 from rooflens.analyzer.work import Coefficients, Work
@@ -145,17 +144,16 @@ def reachable(
     clock_ratio: float = 1.0,
     eager: bool = False,
 ) -> Reachable | None:
-    """The interval for every step of ``table``; None for hardware whose roof was measured, not printed.
+    """The interval for every step of ``table``; None where the roofline knows of no kernels of such hardware.
 
     ``analysis`` is that of the same roofline and table; ``clock_ratio`` and ``eager`` as terms_of takes them.
     """
     if clock_ratio == 1.0 and eager == roofline.eager:
         usual = roofline.reached
         return usual.of(table, analysis) if usual else None
-    efficiency = efficiency_of(roofline.hardware)
-    if efficiency is None:
+    if roofline.efficiency is None:
         return None
-    return ReachableSteps(roofline, efficiency, clock_ratio, eager).of(table, analysis)
+    return ReachableSteps(roofline, roofline.efficiency, clock_ratio, eager).of(table, analysis)
 
 
 def _matrix(parts: Sequence[Coefficients], names: Sequence[str]) -> Matrix:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rooflens.analyzer.analysis_rows import AnalysisRows
 from rooflens.analyzer.arch import arch_from_config
+from rooflens.analyzer.calibrated import efficiency_from
 from rooflens.analyzer.compiled_rows import Sides, features_of
-from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.features import Features
 from rooflens.analyzer.operators import (
     CACHE_NOTE_RATIO,
@@ -28,12 +28,13 @@ from rooflens.analyzer.operators import (
 from rooflens.analyzer.precision import Precision, precision_of
 from rooflens.analyzer.products import Matrix
 from rooflens.analyzer.reachable_steps import ReachableSteps
+from rooflens.analyzer.step_rows import of_modelled_kind
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Deployment, ModelArch
-from rooflens.model_records import Bound, Bounds, HardwareSpec, StepAnalysis
-from rooflens.records import EngineInfo, RooflensError, StepKind, StepTable
+from rooflens.calibration_records import Calibration
+from rooflens.model_records import Bound, Bounds, Efficiency, HardwareSpec, StepAnalysis
+from rooflens.records import EngineInfo, RooflensError, StepTable
 
-MODELLED_KINDS = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.VERIFY)
 BETWEEN_RANKS = ("expert_exchange", "token_gather")  # operators that send tokens to other data-parallel ranks
 EAGER_MODES = ("NONE", "EAGER")
 EXPECTED_NOTE = "the floor reads the fewest experts that a pass can; uniform routing reads more"
@@ -58,18 +59,21 @@ class Roofline:
         kv_groups: int = 1,
         graph_sizes: tuple[int, ...] = (),
         eager: bool = False,
+        efficiency: Efficiency | None = None,
     ) -> None:
         """``block_tokens`` is the size of a KV block; with it, prefixes shared between sequences count once.
 
         ``longest_tokens`` is the longest context that the engine takes, as the model says where None; ``kv_groups``
         how many groups of layers have blocks of their own. What is reachable also depends on ``graph_sizes``, the
-        numbers of tokens that graphs were captured for, and on whether the engine is ``eager``, without any.
+        numbers of tokens that graphs were captured for, on whether the engine is ``eager``, without any, and on
+        ``efficiency``, what kernels reach on this hardware: by default what was published of it.
         Raises RooflensError for a model that cannot be divided so, or several devices without a link.
         """
         self.arch, self.hardware, self.precision = arch, hardware, precision
         self.deployment, self.block_tokens, self.kv_groups = deployment, block_tokens, kv_groups
         self.longest_tokens = longest_tokens or arch.max_context_tokens
         self.graph_sizes, self.eager = () if eager else graph_sizes, eager
+        self.efficiency = efficiency or efficiency_from(None, hardware)
         self.stages = distinct_stages(stage_works(arch, precision, deployment))
         self.rows = tuple(row for stage in self.stages for row in stage)
         self._spread = _linked_devices(self.rows, deployment)
@@ -83,10 +87,11 @@ class Roofline:
         self._notes = self._all_notes()
 
     @classmethod
-    def of(cls, info: EngineInfo, hardware: HardwareSpec) -> Roofline:
+    def of(cls, info: EngineInfo, hardware: HardwareSpec, calibration: Calibration | None = None) -> Roofline:
         """The roofline of an engine with model, formats and parallelism as it stated them.
 
-        Raises RooflensError where it did not state its model's config, or one that cannot be run so.
+        What is reachable follows from ``calibration`` where it is of such hardware. Raises RooflensError for an engine
+        that did not state its model's config, or one that cannot be run so.
         """
         if info.model_config is None:
             raise RooflensError("the engine did not state its model's config: give --model NAME or config.json")
@@ -96,19 +101,19 @@ class Roofline:
         precision, deployment = precision_of(info, arch), deployment_of(info)
         groups = max(1, len(info.kv_groups))
         blocks = info.block_tokens, info.max_context_tokens, groups
-        return cls(arch, hardware, precision, deployment, *blocks, info.graph_sizes, is_eager(info))
+        launched = info.graph_sizes, is_eager(info), efficiency_from(calibration, hardware)
+        return cls(arch, hardware, precision, deployment, *blocks, *launched)
 
     def on(self, hardware: HardwareSpec) -> Roofline:
         """The same model, spread in the same way, on other hardware; raises what Roofline raises."""
-        spread = self.precision, self.deployment
-        groups, launched = self.kv_groups, (self.graph_sizes, self.eager)
-        return Roofline(self.arch, hardware, *spread, self.block_tokens, self.longest_tokens, groups, *launched)
+        own = self.precision, self.deployment, self.block_tokens, self.longest_tokens, self.kv_groups
+        kept = self.efficiency if hardware.id == self.hardware.id else None
+        return Roofline(self.arch, hardware, *own, self.graph_sizes, self.eager, kept)
 
     @cached_property
     def reached(self) -> ReachableSteps | None:
-        """What is reachable for these steps, compiled at the first use; None on hardware whose roof was measured."""
-        efficiency = efficiency_of(self.hardware)
-        return ReachableSteps(self, efficiency, eager=self.eager) if efficiency else None
+        """What is reachable for these steps, compiled at the first use; None where nobody knows what kernels reach."""
+        return ReachableSteps(self, self.efficiency, eager=self.eager) if self.efficiency else None
 
     def features_called(self, names: Sequence[str]) -> Features:
         """Features of this engine's steps; RooflensError for a name that is none."""
@@ -123,7 +128,7 @@ class Roofline:
         them than this roofline's own. Raises what analyse raises.
         """
         for place, features, known in (source or self._features).chunks(table):
-            known &= _of_modelled_kind(table, place)
+            known &= of_modelled_kind(table, place)
             if not known.all():
                 features[:, ~known] = np.nan
             yield place, features, known
@@ -228,8 +233,8 @@ class Roofline:
             found.append(cache_note(devices * min(cache_bytes, a_pass), whole=cache_bytes >= a_pass))
         if self.sides.expects:
             found.append(EXPECTED_NOTE)
-        found += link_notes(hardware, self._spread)
-        return (*found, *((self._unknown,) if self._unknown else ()), *hardware.flags)
+        unknown = (self._unknown,) if self._unknown else ()
+        return (*found, *link_notes(hardware, self._spread), *unknown, *hardware.flags)
 
 
 def deployment_of(info: EngineInfo) -> Deployment:
@@ -260,29 +265,20 @@ def analyse(
     return Roofline(arch, hardware, precision, deployment, block_tokens).analyse(table)
 
 
-def analyse_engine(table: StepTable, info: EngineInfo, hardware: HardwareSpec) -> StepAnalysis:
+def analyse_engine(
+    table: StepTable, info: EngineInfo, hardware: HardwareSpec, calibration: Calibration | None = None
+) -> StepAnalysis:
     """The bounds of one table of an engine as it states itself, and what is reachable where that is known.
 
     Raises what Roofline.of and its analyse raise.
     """
-    return Roofline.of(info, hardware).analyse_all(table)
+    return Roofline.of(info, hardware, calibration).analyse_all(table)
 
 
 def _linked_devices(rows: Iterable[Work], deployment: Deployment) -> int:
     """Devices that exchange data within a layer: those of one rank, and of all ranks where their experts are shared."""
     shared = any(row.link_bytes and row.operator in BETWEEN_RANKS for row in rows)
     return deployment.expert_devices if shared else deployment.tensor
-
-
-def _of_modelled_kind(table: StepTable, place: slice) -> NDArray[np.bool_]:
-    """Which of some rows are of a kind that is modelled."""
-    if "kind" not in table.columns:
-        return np.ones(place.stop - place.start, dtype=bool)
-    kinds = table["kind"][place]
-    mask: NDArray[np.bool_] = (kinds >= MODELLED_KINDS[0]) & (kinds <= MODELLED_KINDS[-1])
-    if (told := table.known.get("kind")) is not None:
-        mask &= told[place]
-    return mask
 
 
 def _observed(table: StepTable, modelled: NDArray[np.bool_]) -> tuple[Matrix, NDArray[np.bool_]]:

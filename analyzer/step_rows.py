@@ -7,8 +7,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.records import StepTable
+from rooflens.records import StepKind, StepTable
 
+MODELLED_KINDS = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.VERIFY)
 Column = NDArray[np.float64]
 Known = NDArray[np.bool_] | np.bool_ | bool  # a mask of shape (rows,), or the same for all
 
@@ -55,3 +56,14 @@ class Rows:
     def passes(self) -> Column:
         """Forward passes of a row: a window row stands for several, a step without a token for none."""
         return np.where(self["query_tokens"] > 0, self.steps, 0.0)
+
+
+def of_modelled_kind(table: StepTable, place: slice) -> NDArray[np.bool_]:
+    """Which of some rows are of a kind that is modelled."""
+    if "kind" not in table.columns:
+        return np.ones(place.stop - place.start, dtype=bool)
+    kinds = table["kind"][place]
+    mask: NDArray[np.bool_] = (kinds >= MODELLED_KINDS[0]) & (kinds <= MODELLED_KINDS[-1])
+    if (told := table.known.get("kind")) is not None:
+        mask &= told[place]
+    return mask

@@ -16,6 +16,7 @@ from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.verdicts import Verdicts
 from rooflens.analyzer.window_figures import window_figures
+from rooflens.calibration_records import Calibration
 from rooflens.collector.windows import Stretch, WindowBuilder, WindowSettings, last_rows
 from rooflens.findings import Code, Finding, Status
 from rooflens.info_fields import unread_text
@@ -49,12 +50,13 @@ class WatchedEngine:
         hardware: HardwareSpec | None,
         windows: WindowSettings,
         before: StepTable,
+        calibration: Calibration | None = None,
     ) -> None:
         self.key, self.source, self.state = key, source, State.LIVE
         self.problem: str | None = None  # of its source, beside what hinders its roofline
         self.info: EngineInfo | None = None
         self.join: Callable[[StepTable], StepTable] = lambda steps: steps
-        self._totals, self._hardware = totals, hardware
+        self._totals, self._hardware, self._calibration = totals, hardware, calibration
         self._roofline: Roofline | None = None
         self._no_roofline: str | None = NO_HARDWARE if hardware is None else NO_INFO
         self._builder = WindowBuilder(windows)
@@ -160,7 +162,7 @@ class WatchedEngine:
             self._roofline, self._no_roofline = None, NOT_ITS_HARDWARE
             return
         try:
-            self._roofline, self._no_roofline = Roofline.of(info, self._hardware), None
+            self._roofline, self._no_roofline = Roofline.of(info, self._hardware, self._calibration), None
         except RooflensError as error:
             self._roofline, self._no_roofline = None, str(error)
         self._recent_analysis = self._analysed(self._recent)

@@ -11,6 +11,7 @@ from rooflens.analyzer.figures import Summary
 from rooflens.analyzer.roofline import analyse_engine
 from rooflens.analyzer.spans import spans_of_engine
 from rooflens.analyzer.summary import summarise
+from rooflens.calibration_records import Calibration
 from rooflens.collector.ring_file import InFlight
 from rooflens.collector.ring_source import RingSource
 from rooflens.model_records import HardwareSpec, StepAnalysis
@@ -87,7 +88,9 @@ def open_step(stamps: Sequence[InFlight], last_submit_s: float) -> InFlight | No
     return min(still_open, key=lambda stamp: stamp.submit_monotonic_s, default=None)
 
 
-def lay_beside(recording: Recording, hardware: HardwareSpec | None) -> tuple[Summary, StepAnalysis | None, str | None]:
+def lay_beside(
+    recording: Recording, hardware: HardwareSpec | None, calibration: Calibration | None = None
+) -> tuple[Summary, StepAnalysis | None, str | None]:
     """The figures, the bounds of each step, and in one line why there are no bounds where there are none."""
     analysis, problem = None, None
     if hardware is None:
@@ -96,7 +99,7 @@ def lay_beside(recording: Recording, hardware: HardwareSpec | None) -> tuple[Sum
         problem = "the engine's facts are missing from the ring"
     else:
         try:
-            analysis = analyse_engine(recording.steps, recording.info, hardware)
+            analysis = analyse_engine(recording.steps, recording.info, hardware, calibration)
         except RooflensError as error:
             problem = str(error)
     info = recording.info

@@ -11,6 +11,7 @@ from typing import Any
 
 from rooflens import __version__
 from rooflens import catalogue as metrics
+from rooflens.calibration_records import Calibration
 from rooflens.collector.tables import empty_table
 from rooflens.collector.windows import WindowSettings
 from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, SourceKind, State
@@ -41,9 +42,10 @@ class WatchSettings:
 
     ``folders`` are folders of rings, read unless ``use_rings`` is False; ``scrape_urls`` are metrics pages, read
     every ``scrape_s`` seconds with ``scrape_token``, which is shown nowhere. ``hardware`` is what every engine runs on,
-    ``model_config`` the config of a model whose engine does not state it. ``discover`` finds local pages where there
-    is neither a page nor a live ring; it is called in a thread of its own. ``from_start`` also counts what rings held
-    before; ``wanted`` says of a ring's path whether it is to be read (default: all).
+    ``calibration`` what that hardware was measured to reach here, ``model_config`` the config of a model whose engine
+    does not state it. ``discover`` finds local pages where there is neither a page nor a live ring; it is called in a
+    thread of its own. ``from_start`` also counts what rings held before; ``wanted`` says of a ring's path whether it is
+    to be read (default: all).
     """
 
     folders: Sequence[Path] = ()
@@ -58,6 +60,7 @@ class WatchSettings:
     from_start: bool = False
     wanted: Wanted | None = None
     discover: Discover | None = None
+    calibration: Calibration | None = None
 
 
 class Watch:
@@ -195,7 +198,8 @@ class Watch:
         totals = self._totals.of(key, now_unix_s)
         totals.begin_run(source, from_s, before, now_unix_s)
         settings = self.settings
-        self._engines[run] = WatchedEngine(key, source, totals, settings.hardware, settings.windows, before)
+        roofs = settings.hardware, settings.windows, before, settings.calibration
+        self._engines[run] = WatchedEngine(key, source, totals, *roofs)
         self._gone.pop(key, None)
 
     def _make_way(self, info: EngineInfo | None) -> None:

@@ -1,0 +1,215 @@
+"""A calibration put to use: the roof of a CPU that was measured, and what kernels reach on a device.
+
+A calibration tells what this machine reached. On a CPU, whose datasheet says little, its best figures are the roof; on
+a device with a datasheet they never are, and only say what is reachable. Shares are of the datasheet's rates, once:
+what a clock or a power cap took while it was measured is in them already.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from rooflens.analyzer.efficiency import efficiency_of
+from rooflens.analyzer.hardware import all_names, find_hardware
+from rooflens.analyzer.read_fit import read_fit
+from rooflens.calibration_records import Calibration, Measured
+from rooflens.model_records import Efficiency, HardwareSpec
+from rooflens.records import RooflensError
+
+THIS_CPU, CPU = "this-cpu", "cpu"
+MEMORY_MULTIPLE = 4  # caches: from this size on, a read over and over is taken to come from memory
+USUAL_MEMORY_BYTES = 1 << 30  # where the calibration does not say
+
+PARTS = ("weight", "kv", "gemm", "attention")  # what Efficiency.best tells of
+
+Curve = Sequence[tuple[int, Measured]]
+Points = tuple[tuple[float, float], ...]
+
+
+def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> HardwareSpec:
+    """The CPU that was calibrated, as hardware with a measured roof.
+
+    An engine reads its weights in every pass, so what caches keep of ``read_bytes`` from pass to pass is in the rate of
+    a read of so many bytes over and over, and no bytes need to be excepted (``cache_bytes`` None). The bandwidth is
+    the best of any read of at least the largest measured size that is not above ``read_bytes``: a read between two
+    sizes may be as fast as the smaller. Without ``read_bytes`` it is that of memory, and the caches are excepted.
+    RooflensError for the calibration of another kind of device, or one without reads or products.
+    """
+    if calibration.identity.kind != CPU:
+        raise RooflensError(f"this calibration is of {calibration.identity.name}, not of a CPU: give --hardware ID")
+    points = sorted((*calibration.reads, *calibration.copies), key=lambda point: point[0])
+    if not points or not calibration.products:
+        raise RooflensError("this calibration holds no reads or no products: run 'rooflens calibrate' again")
+    cache_bytes = calibration.identity.cache_bytes
+    wanted = read_bytes if read_bytes else MEMORY_MULTIPLE * (cache_bytes or points[-1][0])
+    least = max((size for size, _ in points if size <= wanted), default=points[0][0])
+    if not read_bytes:
+        least = min((size for size, _ in points if size >= wanted), default=points[-1][0])
+    ceiling = {name: rate.best for name, rate in calibration.products.items()}
+    far = [(size, rate.best) for size, rate in points if size >= least]
+    return HardwareSpec(
+        id=THIS_CPU,
+        name=calibration.identity.name,
+        vendor="unknown",
+        memory_bytes=calibration.identity.memory_bytes or USUAL_MEMORY_BYTES,
+        memory_bandwidth_bytes_per_s=max(rate for _, rate in far),
+        peak_flops_per_s=ceiling,
+        ceiling_flops_per_s=ceiling,
+        cache_bytes=None if read_bytes else cache_bytes,
+        read_curve=tuple(far if read_bytes else ((size, rate.best) for size, rate in points)),
+        origin="measured",
+        source=f"measured on this machine by rooflens calibrate, {date_text(calibration)}",
+        flags=calibration.flags,
+    )
+
+
+def fits(calibration: Calibration, hardware: HardwareSpec) -> bool:
+    """Whether the calibration is of such a device: a CPU of the measured one, else by the name its driver gives it."""
+    if calibration.identity.kind == CPU or hardware.id == THIS_CPU:
+        return calibration.identity.kind == CPU and hardware.id == THIS_CPU
+    name = calibration.identity.name
+    if name.strip().casefold() in (each.casefold() for each in all_names(hardware)):
+        return True
+    try:
+        return find_hardware(name).id == hardware.id
+    except RooflensError:
+        return False
+
+
+def efficiency_from(calibration: Calibration | None, hardware: HardwareSpec) -> Efficiency | None:
+    """What kernels reach on ``hardware`` by a calibration of it, ``origin`` 'calibrated'.
+
+    What the calibration does not hold is what efficiency_of says of the device; of a CPU, of which nothing is
+    published, it is left neutral; ``source`` says which. Without a calibration of such a device: efficiency_of.
+    """
+    published = efficiency_of(hardware)
+    if calibration is None or not calibration.reads or not fits(calibration, hardware):
+        return published
+    known = published or _neutral(hardware)
+    found = replace(known, hardware=hardware.id, origin="calibrated", best=dict(known.best))
+    missing: list[str] = []
+    for part in (_weights, _cache, _products, _launches, _all_reduces):
+        found, lacking = part(calibration, hardware, found)
+        missing += lacking
+    missing += ["prefill attention"]
+    instead = f"as published of {known.hardware}" if published else "left neutral"
+    return replace(found, source=f"calibrated {date_text(calibration)}; not measured: {', '.join(missing)}, {instead}")
+
+
+def date_text(calibration: Calibration) -> str:
+    """The day it was measured, in UTC."""
+    return f"{datetime.datetime.fromtimestamp(calibration.measured_unix_s, datetime.UTC):%Y-%m-%d}"
+
+
+def _weights(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
+    """Reads of weights. On a CPU a read is of a whole pass and has no latency of its own: that of calls is launch_s."""
+    roof = hardware.memory_bandwidth_bytes_per_s
+    if hardware.id == THIS_CPU:
+        least = min((size for size, _ in hardware.read_curve), default=0)
+        far = [rate for size, rate in calibration.reads if size >= least] or [calibration.reads[-1][1]]
+        latency_s, ratio, best = 0.0, median(rate.median for rate in far) / roof, max(rate.best for rate in far) / roof
+    else:
+        latency_s, ratio = _fitted(calibration.reads, roof)
+        best = max(rate.best for _, rate in calibration.reads) / roof
+    ratio = min(1.0, ratio)
+    own = {name: pair for name, pair in found.weight_reads.items() if name not in ("bf16", "fp16", "fp32")}
+    return replace(
+        found,
+        weight_latency_s=latency_s,
+        weight_ratio=ratio,
+        weight_reads=_moved(own, (found.weight_latency_s, found.weight_ratio), (latency_s, ratio)),
+        best={**found.best, "weight": min(1.0, max(best, ratio))},
+    ), []
+
+
+def _cache(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
+    """Decode attention, by the bytes of keys and values that it reads."""
+    if not calibration.attention:
+        if hardware.id == THIS_CPU:
+            found = replace(found, kv_ratio=found.weight_ratio, best={**found.best, "kv": found.best["weight"]})
+        return found, ["decode attention"]
+    roof = hardware.memory_bandwidth_bytes_per_s
+    latency_s, ratio = _fitted(calibration.attention, roof)
+    best = max(rate.best for _, rate in calibration.attention) / roof
+    own = {name: pair for name, pair in found.kv_reads.items() if name not in ("bf16", "fp16", "fp32")}
+    return replace(
+        found,
+        kv_latency_s=latency_s,
+        kv_ratio=ratio,
+        kv_reads=_moved(own, (found.kv_latency_s, found.kv_ratio), (latency_s, ratio)),
+        best={**found.best, "kv": min(1.0, max(best, ratio))},
+    ), []
+
+
+def _products(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
+    """Products as shares of the printed peak; formats that were not measured move as those that were."""
+    peak = hardware.peak_flops_per_s
+    measured = {name: rate for name, rate in calibration.products.items() if name in peak}
+    if not measured:
+        return found, ["products"]
+    ratios = {name: min(1.0, rate.median / peak[name]) for name, rate in measured.items()}
+    moved = median(ratio / found.gemm_ratio.get(name, found.gemm_ratio["other"]) for name, ratio in ratios.items())
+    others = {name: min(1.0, ratio * moved) for name, ratio in found.gemm_ratio.items() if name not in ratios}
+    best = max(rate.best / peak[name] for name, rate in measured.items())
+    ratios = others | ratios
+    if hardware.id == THIS_CPU:
+        found = replace(found, attention_ratio=ratios["other"])
+    lacking = [f"products in {name}" for name in peak if name not in measured]
+    return replace(found, gemm_ratio=ratios, best={**found.best, "gemm": min(1.0, max(best, ratios["other"]))}), lacking
+
+
+def _launches(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
+    """What a kernel costs on top of its work; on a CPU a call costs the same wherever it is made from."""
+    eager, graph = calibration.launch_s, calibration.graph_launch_s
+    if hardware.id == THIS_CPU:
+        graph = eager
+    if eager is not None:
+        found = replace(found, eager_launch_s=eager.median)
+    if graph is not None:
+        found = replace(found, launch_s=graph.median)
+    lacking = {"launches": eager, "launches in a graph": graph}
+    return found, [name for name, value in lacking.items() if value is None]
+
+
+def _all_reduces(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
+    """All-reduces between devices as they were measured, outside of a graph.
+
+    Inside one, engines have kernels of their own for small messages: the published time of the smallest stands, and
+    what larger ones take beyond it is as measured.
+    """
+    if not calibration.all_reduce_s:
+        return found, [] if hardware.id == THIS_CPU else ["all-reduces"]
+    own = {n: tuple((float(size), each.median) for size, each in row) for n, row in calibration.all_reduce_s.items()}
+    inside = {n: _after(row, found.all_reduce_s.get(n)) for n, row in own.items()}
+    return replace(
+        found,
+        all_reduce_s={**found.all_reduce_s, **inside},
+        eager_all_reduce_s={**found.eager_all_reduce_s, **own},
+    ), []
+
+
+def _after(measured: Points, published: Points | None) -> Points:
+    """The measured times with the latency of the published ones where that is shorter."""
+    gained_s = max(0.0, measured[0][1] - published[0][1]) if published else 0.0
+    return tuple((size, seconds - gained_s) for size, seconds in measured)
+
+
+def _fitted(curve: Curve, roof: float) -> tuple[float, float]:
+    fit = read_fit([size for size, _ in curve], [size / rate.median for size, rate in curve], roof)
+    return fit.latency_s, min(1.0, fit.ratio)
+
+
+def _moved(
+    table: Mapping[str, tuple[float, float]], old: tuple[float, float], new: tuple[float, float]
+) -> dict[str, tuple[float, float]]:
+    """Formats that were not measured, as far from the plain one as they were published to be."""
+    wait = new[0] / old[0] if old[0] else 1.0
+    return {name: (each * wait, min(1.0, ratio * new[1] / old[1])) for name, (each, ratio) in table.items()}
+
+
+def _neutral(hardware: HardwareSpec) -> Efficiency:
+    """Nothing lost anywhere: what a calibration of a CPU begins from."""
+    return Efficiency(hardware.id, 0.0, 1.0, 0.0, 1.0, {"other": 1.0}, 1.0, 0.0, 0.0, best=dict.fromkeys(PARTS, 1.0))
