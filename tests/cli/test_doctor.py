@@ -20,10 +20,11 @@ from cli.test_find_servers import COLONS, HEALTH, closed_port
 from rooflens.adapters.embedded.shape import SMALL
 from rooflens.adapters.recorder import Recorder
 from rooflens.adapters.vllm.patch import MOST_FAILURES
-from rooflens.cli import VERBS, doctor, doctor_checks, main
+from rooflens.cli import VERBS, doctor, doctor_checks, doctor_install, main
 from rooflens.cli.doctor import examine, text
-from rooflens.cli.doctor_checks import NEEDS, Check, Machine, Standing
+from rooflens.cli.doctor_checks import Check, Machine, Standing
 from rooflens.cli.doctor_hardware import check_clocks, check_devices, check_processors
+from rooflens.cli.doctor_install import NEEDS
 from rooflens.ring_folder import SIZES
 
 OK, NOTE, MISSING, BROKEN = Standing.OK, Standing.NOTE, Standing.MISSING, Standing.BROKEN
@@ -184,7 +185,7 @@ def test_a_sidecar_that_runs(root: Path) -> None:
 def test_what_is_not_installed_is_named_with_its_extra(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(NEEDS) == set(VERBS) - {"doctor", "explain"}
     absent = {"numpy", "uvicorn"}
-    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None if name in absent else object())
+    monkeypatch.setattr(doctor_install, "find_spec", lambda name: None if name in absent else object())
     standing, what, remedy = one(list(examine(machine(root))), "verbs")
     assert (standing, remedy) == (MISSING, "pip install 'rooflens[sidecar]'")
     assert what.startswith("not installed: numpy, uvicorn, for analyze (shows counts only)")
@@ -236,6 +237,21 @@ def test_clocks(root: Path, monkeypatch: pytest.MonkeyPatch, reasons: int, said:
     assert found.found.startswith("device 0 at 1,200 of 1,980 MHz")
     assert (found.standing, said or "") == (NOTE if said else OK, said or "")
     assert (said or "") in found.found
+
+
+def test_the_new_name_of_the_reasons_is_asked_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = nvml(["NVIDIA H200"], 0x4)
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    vars(made)["nvmlDeviceGetCurrentClocksEventReasons"] = lambda handle: 0x20
+    assert "held down by its temperature (software)" in next(check_clocks(machine(root))).found
+
+    def refused(handle: int) -> int:
+        raise made.NVMLError("Function Not Found")
+
+    vars(made)["nvmlDeviceGetCurrentClocksEventReasons"] = refused
+    assert "held down by its power limit" in next(check_clocks(machine(root))).found
+    del vars(made)["nvmlDeviceGetCurrentClocksThrottleReasons"]
+    assert next(check_clocks(machine(root))).standing is OK
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ import pytest
 import rooflens
 from rooflens.cli import VERBS
 from rooflens.cli.demo import NEEDED
-from rooflens.cli.doctor_checks import NEEDS
+from rooflens.cli.doctor_install import NEEDS
 
 PACKAGE = Path(rooflens.__file__).parent
 BROUGHT_BY = {"pydantic": "pydantic_settings", "starlette": "fastapi", "h11": "uvicorn"}
-OPTIONAL = {"pynvml", "vllm", "matplotlib"}  # without them there is no device, no hook, no picture
+# Without them there is no device, no hook, no picture, no processor time of processes, and NumPy calibrates.
+OPTIONAL = {"pynvml", "amdsmi", "psutil", "torch", "vllm", "matplotlib"}
 
 
 def file_of(module: str) -> Path | None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 
-from rooflens import __version__
 from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
 from rooflens.cli.find_rings import engine_processes, next_step, running_engine, told_not_to_record
 from rooflens.cli.find_servers import USUAL_PORTS, find_sidecar, metrics_pages, versions
@@ -22,14 +19,6 @@ from rooflens.records import EngineInfo, RooflensError
 from rooflens.ring import SLOT_BYTES, SLOTS_OFFSET
 from rooflens.ring_folder import FOLDER_VARIABLE, SIZES, default_folder, list_rings
 
-# What each verb cannot do without beyond the standard library, and the extra that brings it.
-NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "analyze": ("sidecar", ("numpy",)),
-    "predict": ("sidecar", ("numpy",)),
-    "demo": ("demo", ("numpy", "fastapi", "uvicorn")),
-    "top": ("sidecar", ("numpy",)),
-    "sidecar": ("sidecar", ("numpy", "fastapi", "uvicorn", "pydantic_settings")),
-}
 LARGEST_RING_BYTES, SMALLEST_RING_BYTES = (
     SLOTS_OFFSET + slots * SLOT_BYTES + arena_bytes for slots, arena_bytes in (SIZES[0], SIZES[-1])
 )
@@ -123,23 +112,6 @@ def _opened(path: Path) -> FoundRing:
         return FoundRing(path, problem=str(error))
     finally:
         file.close()
-
-
-def check_install(machine: Machine) -> Iterator[Check]:
-    """Which rooflens this is, and which verbs can run."""
-    del machine
-    python = ".".join(map(str, sys.version_info[:3]))
-    yield Check("rooflens", Standing.OK, f"rooflens {__version__} with Python {python} in {sys.prefix}")
-    missing = {verb: [m for m in modules if find_spec(m) is None] for verb, (_, modules) in NEEDS.items()}
-    stopped = [verb for verb, modules in missing.items() if modules]
-    if not stopped:
-        yield Check("verbs", Standing.OK, "everything that the verbs need is installed")
-        return
-    modules = ", ".join(dict.fromkeys(module for verb in stopped for module in missing[verb]))
-    extras = ",".join(dict.fromkeys(NEEDS[verb][0] for verb in stopped if verb != "demo")) or "demo"
-    words = [f"{verb} (shows counts only)" if verb == "analyze" else verb for verb in stopped]
-    yield Check("verbs", Standing.MISSING, f"not installed: {modules}, for {', '.join(words)}",
-                f"pip install 'rooflens[{extras}]'")  # fmt: skip
 
 
 def check_folder(machine: Machine) -> Iterator[Check]:
@@ -295,5 +267,5 @@ def _count(number: int, what: str) -> str:
 
 
 CHECKS: tuple[Callable[[Machine], Iterator[Check]], ...] = (
-    check_install, check_folder, check_rings, check_engines, check_pages, check_sidecar, check_models,
+    check_folder, check_rings, check_engines, check_pages, check_sidecar, check_models,
 )  # fmt: skip

@@ -21,6 +21,8 @@ SLOWED = {
     0x80: "the power brake of its supply",
 }
 
+REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+
 
 def check_devices(machine: Machine) -> Iterator[Check]:
     """Which devices there are, and the id of each that the roofline needs."""
@@ -58,8 +60,10 @@ def check_clocks(machine: Machine) -> Iterator[Check]:
 def _clocks(nvml: Any, handle: Any) -> tuple[int, int, int]:
     """SM clock now and at most in MHz, and the reasons why it is lower, 0 where the device does not say."""
     reasons = 0
-    with suppress(nvml.NVMLError):
-        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    for name in REASONS:  # a driver has the old one, both, or some day only the new one
+        with suppress(nvml.NVMLError, AttributeError):
+            reasons = getattr(nvml, name)(handle)
+            break
     now_mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
     return now_mhz, nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM), reasons
 
