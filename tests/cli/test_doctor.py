@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.driver import nvml
+from cli.doctor_machines import machine, named, one
 from cli.pages import served
 from cli.test_find_rings import SERVER, process
 from cli.test_find_servers import COLONS, HEALTH, closed_port
@@ -23,7 +23,6 @@ from rooflens.adapters.vllm.patch import MOST_FAILURES
 from rooflens.cli import VERBS, doctor, doctor_checks, doctor_install, main
 from rooflens.cli.doctor import examine, text
 from rooflens.cli.doctor_checks import Check, Machine, Standing
-from rooflens.cli.doctor_hardware import check_clocks, check_devices, check_processors
 from rooflens.cli.doctor_install import NEEDS
 from rooflens.ring_folder import SIZES
 
@@ -51,19 +50,6 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
         with made.step(contexts=[1]):
             pass
         yield made
-
-
-def machine(root: Path, **where: Any) -> Machine:
-    return Machine(**{"root": root, "folder": root / "rings", "ports": (), **where})
-
-
-def named(checks: list[Check], name: str) -> list[tuple[Standing, str, str | None]]:
-    return [(check.standing, check.found, check.remedy) for check in checks if check.name == name]
-
-
-def one(checks: list[Check], name: str) -> tuple[Standing, str, str | None]:
-    (found,) = named(checks, name)
-    return found
 
 
 def test_a_machine_without_an_engine(root: Path) -> None:
@@ -207,78 +193,6 @@ def test_a_check_that_fails_is_an_answer(root: Path, monkeypatch: pytest.MonkeyP
         (OK, "so far", None),
         (NOTE, "could not be looked at: ValueError: an odd machine", None),
     ]
-
-
-def test_devices_have_the_id_of_their_roof(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(["NVIDIA H200", "NVIDIA H200", "NVIDIA Odd\x1b 1"]))
-    known, odd = check_devices(machine(root))
-    assert (known.standing, known.found) == (OK, "2 x NVIDIA H200: --hardware h200-sxm-141")
-    assert (odd.standing, odd.found) == (MISSING, "NVIDIA Odd\x1b 1: its roof is not known")
-
-
-def test_without_the_binding_the_driver_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    (cpu,) = check_devices(machine(root))
-    assert (cpu.standing, cpu.remedy) == (NOTE, "for an engine on this CPU: --hardware this-cpu")
-    assert list(check_clocks(machine(root))) == []
-    place = root / "proc" / "driver" / "nvidia" / "gpus" / "0000:01:00.0"
-    place.mkdir(parents=True)
-    (place / "information").write_text("Model: \t\t NVIDIA H200\nIRQ: 1\n")
-    (found,) = check_devices(machine(root))
-    assert found.found == "NVIDIA H200: --hardware h200-sxm-141"
-
-
-@pytest.mark.parametrize(
-    ("reasons", "said"), [(0x1, None), (0x4, "its power limit"), (0x48, "a hardware slowdown and")]
-)
-def test_clocks(root: Path, monkeypatch: pytest.MonkeyPatch, reasons: int, said: str | None) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(["NVIDIA H200"], reasons, 1200))
-    (found,) = check_clocks(machine(root))
-    assert found.found.startswith("device 0 at 1,200 of 1,980 MHz")
-    assert (found.standing, said or "") == (NOTE if said else OK, said or "")
-    assert (said or "") in found.found
-
-
-def test_the_new_name_of_the_reasons_is_asked_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = nvml(["NVIDIA H200"], 0x4)
-    monkeypatch.setitem(sys.modules, "pynvml", made)
-    vars(made)["nvmlDeviceGetCurrentClocksEventReasons"] = lambda handle: 0x20
-    assert "held down by its temperature (software)" in next(check_clocks(machine(root))).found
-
-    def refused(handle: int) -> int:
-        raise made.NVMLError("Function Not Found")
-
-    vars(made)["nvmlDeviceGetCurrentClocksEventReasons"] = refused
-    assert "held down by its power limit" in next(check_clocks(machine(root))).found
-    del vars(made)["nvmlDeviceGetCurrentClocksThrottleReasons"]
-    assert next(check_clocks(machine(root))).standing is OK
-
-
-@pytest.mark.parametrize(
-    ("files", "noted"),
-    [
-        ({"pod/cpu.max": "200000 100000"}, "2 processors and has 2 processes"),
-        ({"cpu.max": "150000 100000", "pod/cpu.max": "max 100000"}, "1.5 processors"),
-        ({"cpu/pod/cpu.cfs_quota_us": "100000", "cpu/pod/cpu.cfs_period_us": "100000"}, "1 processors"),
-        ({"pod/cpu.max": "400000 100000"}, None),
-        ({"pod/cpu.max": "max 100000"}, None),
-        ({"cpu/pod/cpu.cfs_quota_us": "-1", "cpu/pod/cpu.cfs_period_us": "100000"}, None),
-        ({}, None),
-    ],
-)
-def test_a_limit_of_processors_below_the_processes(root: Path, files: dict[str, str], noted: str | None) -> None:
-    for pid in (41, 42):
-        process(root, pid, SERVER, "A=b")
-        (root / "proc" / str(pid) / "cgroup").write_text(
-            "5:cpu,cpuacct:/pod\n" if "cpu/" in str(files) else "0::/pod\n"
-        )
-    for name, content in files.items():
-        file = root / "sys" / "fs" / "cgroup" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
-    found = list(check_processors(machine(root)))
-    assert [noted in check.found for check in found if noted] == ([True] if noted else [])
-    assert len(found) == (1 if noted else 0)
 
 
 def test_the_verb_prints_and_says_by_its_code(
