@@ -126,11 +126,16 @@ class ProcessSample:
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """This host's clocks went apart: the wall clock was set, or the machine was suspended, by ``seconds``."""
+    """This host's clocks went apart: the wall clock was set, or the machine was suspended, by ``seconds``.
+
+    It was found at ``monotonic_s`` and happened after ``since_monotonic_s``, when the clocks were last compared; None
+    where that is not told.
+    """
 
     monotonic_s: float
     seconds: float
     suspended: bool = False
+    since_monotonic_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
