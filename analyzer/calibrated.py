@@ -94,9 +94,17 @@ def efficiency_from(calibration: Calibration | None, hardware: HardwareSpec) -> 
     for part in (_weights, _cache, _products, _launches, _all_reduces):
         found, lacking = part(calibration, hardware, found)
         missing += lacking
-    missing += ["prefill attention"]
+    missing.append("prefill attention")
     instead = f"as published of {known.hardware}" if published else "left neutral"
     return replace(found, source=f"calibrated {date_text(calibration)}; not measured: {', '.join(missing)}, {instead}")
+
+
+def far_reads(calibration: Calibration, hardware: HardwareSpec) -> Curve:
+    """The reads of weights that the bandwidth of ``hardware`` is of, which hardware_of made of the same calibration."""
+    least = hardware.read_curve[0][0] if hardware.read_curve else 0
+    if hardware.cache_bytes:
+        least = next((size for size, rate in hardware.read_curve if size >= MEMORY_MULTIPLE * hardware.cache_bytes), 0)
+    return [point for point in calibration.reads if point[0] >= least] or calibration.reads[-1:]
 
 
 def date_text(calibration: Calibration) -> str:
@@ -108,8 +116,7 @@ def _weights(calibration: Calibration, hardware: HardwareSpec, found: Efficiency
     """Reads of weights. On a CPU a read is of a whole pass and has no latency of its own: that of calls is launch_s."""
     roof = hardware.memory_bandwidth_bytes_per_s
     if hardware.id == THIS_CPU:
-        least = min((size for size, _ in hardware.read_curve), default=0)
-        far = [rate for size, rate in calibration.reads if size >= least] or [calibration.reads[-1][1]]
+        far = [rate for _, rate in far_reads(calibration, hardware)]
         latency_s, ratio, best = 0.0, median(rate.median for rate in far) / roof, max(rate.best for rate in far) / roof
     else:
         latency_s, ratio = _fitted(calibration.reads, roof)
@@ -157,8 +164,9 @@ def _products(calibration: Calibration, hardware: HardwareSpec, found: Efficienc
     ratios = others | ratios
     if hardware.id == THIS_CPU:
         found = replace(found, attention_ratio=ratios["other"])
-    lacking = [f"products in {name}" for name in peak if name not in measured]
-    return replace(found, gemm_ratio=ratios, best={**found.best, "gemm": min(1.0, max(best, ratios["other"]))}), lacking
+    lacking = ", ".join(name for name in peak if name not in measured)
+    found = replace(found, gemm_ratio=ratios, best={**found.best, "gemm": min(1.0, max(best, ratios["other"]))})
+    return found, [f"products in {lacking}"] if lacking else []
 
 
 def _launches(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:

@@ -66,8 +66,8 @@ def terms_of(
     """The terms of ``rows`` on one device of ``deployment``.
 
     ``clock_ratio`` is the observed clock over the one that the datasheet's peak is printed at; no rate exceeds the
-    ceiling. ``eager`` is an engine without captured graphs. Where the device states no rate for a format its
-    arithmetic counts as nothing.
+    ceiling. It is for published figures: calibrated ones have the clock of their measurement in them. ``eager`` is an
+    engine without captured graphs. Where the device states no rate for a format its arithmetic counts as nothing.
     """
     operators = tuple(
         (_memory_s(row, hardware, efficiency), _compute_s(row, hardware, efficiency, clock_ratio))

@@ -15,6 +15,7 @@ SOFT = 0.1  # of the logarithm: a point that misses by more than a tenth counts 
 STARTS_S = (1e-4, 5e-6, 1e-7)  # latencies to begin from: of a slow host, of a kernel, of a call on a CPU
 LEAST_LATENCY_S = 1e-9
 ROUNDS, SETTLED = 100, 1e-12
+LONGEST_STEP = 2.0  # of a logarithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def _descend(share_s: Column, log_s: Column, at: Column) -> Column:
         slopes = np.stack((waits_s / (waits_s + reads_s), -reads_s / (waits_s + reads_s)), axis=1)
         square = slopes.T @ (slopes * weight[:, None])
         pull = slopes.T @ (miss * weight)
-        there = at - np.linalg.solve(square + damping * np.diag(np.diag(square) + SETTLED), pull)
+        step = np.linalg.solve(square + damping * np.diag(np.diag(square) + SETTLED), pull)
+        there = at - np.clip(step, -LONGEST_STEP, LONGEST_STEP)
         there[0] = max(there[0], np.log(LEAST_LATENCY_S))
         new = _loss(_miss(share_s, log_s, there))
         if new > loss:

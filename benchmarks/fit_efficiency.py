@@ -3,8 +3,8 @@
     pip download --no-deps aiconfigurator-core==0.12.0 && unzip -d tables aiconfigurator_core-0.12.0-*.whl
     python benchmarks/fit_efficiency.py tables/aiconfigurator_core/systems/data
 
-Needs pandas, pyarrow and scipy beside the base install. A read is latency + bytes / (ratio x bandwidth), fitted to the
-logarithms of the times with a soft loss; of kernels for the same shape the fastest counts.
+Needs pandas and pyarrow beside the base install. A read is latency + bytes / (ratio x bandwidth), fitted as a
+calibration is (analyzer/read_fit.py); of kernels for the same shape the fastest counts.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares
 
 from rooflens.analyzer.efficiency import published
 from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.read_fit import ReadFit, read_fit
 from rooflens.model_records import HardwareSpec
 
 FOLDERS = {
@@ -30,16 +29,6 @@ FOLDERS = {
 VLLM = {"a100-sxm4-80": "0.14.0", "intel-arc-pro-b60": "0.26.0"}  # the others: 0.24.0
 READ_FROM_CACHE = ("l40s", "rtx-pro-6000")  # whose L2 holds what a benchmark reads again: only twice its size counts
 WEIGHTS = {"bf16": ("bfloat16", 2.0), "fp8": ("fp8", 1.0), "nvfp4": ("nvfp4", 0.5625)}
-
-
-def read_fit(size: Any, seconds: Any, bandwidth: float) -> tuple[float, float, float]:
-    """(latency s, ratio of the bandwidth, median residual as a ratio) of reads of ``size`` bytes."""
-
-    def missed(x: Any) -> Any:
-        return np.log(np.exp(x[0]) + size / (bandwidth * np.exp(x[1]))) - np.log(seconds)
-
-    found = least_squares(missed, [np.log(5e-6), np.log(0.8)], loss="soft_l1", f_scale=0.1)
-    return float(np.exp(found.x[0])), float(np.exp(found.x[1])), float(np.median(np.abs(np.expm1(-missed(found.x)))))
 
 
 def weights_and_products(table: pd.DataFrame, spec: HardwareSpec) -> Iterator[tuple[str, str]]:
@@ -90,8 +79,8 @@ def prefill_attention(table: pd.DataFrame, spec: HardwareSpec) -> str:
     return f"{ratio.median():.3f} (best {ratio.max():.3f})"
 
 
-def _said(found: tuple[float, float, float]) -> str:
-    return f"{found[0] * 1e6:.2f} us, {found[1]:.3f}, median residual {found[2]:.0%}"
+def _said(found: ReadFit) -> str:
+    return f"{found.latency_s * 1e6:.2f} us, {found.ratio:.3f}, median residual {found.miss_ratio:.0%}"
 
 
 def shipped(name: str, what: str) -> str:

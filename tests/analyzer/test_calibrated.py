@@ -1,0 +1,231 @@
+"""A calibration put to use: the roof of a CPU, what kernels reach, and where both enter the roofline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_calibrations import (
+    CPU_IDENTITY,
+    H100_IDENTITY,
+    MIB,
+    cpu_calibration,
+    h100_calibration,
+    measured,
+    reads_by,
+)
+from made_windows import H100, INFO, info_with, steps
+
+from rooflens.analyzer.calibrated import efficiency_from, fits, hardware_of
+from rooflens.analyzer.efficiency import efficiency_of
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.reachable_steps import reachable
+from rooflens.analyzer.read_fit import read_fit
+from rooflens.analyzer.roofline import Roofline, analyse_engine
+from rooflens.calibration_records import Calibration
+from rooflens.model_records import Efficiency, HardwareSpec
+from rooflens.records import RooflensError
+
+
+def calibrated(calibration: Calibration, hardware: HardwareSpec) -> Efficiency:
+    found = efficiency_from(calibration, hardware)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("latency_s", "ratio"), [(5e-6, 0.8), (1e-7, 0.3), (2e-4, 0.95), (14e-6, 0.05)])
+def test_a_fit_finds_the_law_that_made_the_reads(latency_s: float, ratio: float) -> None:
+    size = np.geomspace(1e5, 1e10, 20)
+    found = read_fit(size.tolist(), (latency_s + size / (ratio * 3e12)).tolist(), 3e12)
+    assert found.latency_s == pytest.approx(latency_s, rel=1e-4)
+    assert found.ratio == pytest.approx(ratio, rel=1e-4)
+    assert found.miss_ratio < 1e-6
+
+
+def test_one_odd_read_of_twenty_moves_a_fit_by_little() -> None:
+    size = np.geomspace(1e6, 1e10, 20)
+    seconds = 5e-6 + size / (0.8 * 3e12)
+    seconds[10] *= 10
+    found = read_fit(size.tolist(), seconds.tolist(), 3e12)
+    assert found.ratio == pytest.approx(0.8, rel=0.02)
+    assert found.latency_s == pytest.approx(5e-6, rel=0.1)
+
+
+def test_one_size_has_no_latency_that_could_be_told_from_its_bytes() -> None:
+    found = read_fit([1e9, 1e9, 1e9], [0.1, 0.1, 0.3], 2e10)
+    assert (found.latency_s, found.ratio) == (0.0, pytest.approx(0.5))
+
+
+@pytest.mark.parametrize(("sizes", "seconds"), [([], []), ([1e6, 0.0], [1.0, 1.0]), ([1e6], [float("nan")])])
+def test_a_fit_refuses_what_was_not_measured(sizes: list[float], seconds: list[float]) -> None:
+    with pytest.raises(RooflensError, match="positive bytes and seconds"):
+        read_fit(sizes, seconds, 1e12)
+
+
+# A pass of 200 MiB reads no faster than 128 MiB do, one of 100 MiB perhaps as fast as 32 MiB; beyond the largest size
+# it is that of the largest. Plain reads were faster than the matrix: the roof is the faster.
+@pytest.mark.parametrize(
+    ("read_bytes", "bytes_per_s"),
+    [(200 * MIB, 25e9), (128 * MIB, 25e9), (100 * MIB, 70e9), (MIB, 90e9), (512 * MIB, 23e9), (9000 * MIB, 23e9)],
+)
+def test_the_roof_of_a_cpu_is_the_best_rate_for_the_bytes_of_a_pass(read_bytes: int, bytes_per_s: float) -> None:
+    found = hardware_of(cpu_calibration(), read_bytes)
+    assert (found.id, found.origin) == ("this-cpu", "measured")
+    assert found.memory_bandwidth_bytes_per_s == bytes_per_s
+    assert found.cache_bytes is None
+    assert found.ceiling_flops_per_s == found.peak_flops_per_s == {"fp32": 500e9}
+    assert "2026-09-21" in found.source
+
+
+def test_without_the_bytes_of_a_pass_the_roof_is_that_of_memory_and_caches_are_excepted() -> None:
+    found = hardware_of(cpu_calibration())
+    assert found.memory_bandwidth_bytes_per_s == 25e9
+    assert found.cache_bytes == 32 * MIB
+    unknown = hardware_of(cpu_calibration(identity=replace(CPU_IDENTITY, cache_bytes=None)))
+    assert unknown.memory_bandwidth_bytes_per_s == 23e9  # of the largest read
+
+
+def test_what_disturbed_a_calibration_disturbs_its_roof() -> None:
+    assert hardware_of(cpu_calibration(flags=("others used the machine (load 9)",)), MIB).disturbed
+    assert not hardware_of(cpu_calibration(), MIB).disturbed
+
+
+def test_no_roof_of_another_device_or_of_nothing() -> None:
+    with pytest.raises(RooflensError, match="NVIDIA H100 80GB HBM3, not of a CPU"):
+        hardware_of(h100_calibration())
+    with pytest.raises(RooflensError, match="run 'rooflens calibrate' again"):
+        hardware_of(cpu_calibration(reads=(), copies=()))
+
+
+def test_a_calibration_is_of_the_device_that_its_driver_names() -> None:
+    gpu, cpu = h100_calibration(), cpu_calibration()
+    assert fits(gpu, H100)
+    assert fits(gpu, replace(H100, id="mine"))  # a user's own file that names the product
+    assert not fits(gpu, find_hardware("h200-sxm-141"))
+    assert not fits(gpu, hardware_of(cpu))
+    assert fits(cpu, hardware_of(cpu))
+    assert not fits(cpu, H100)
+    cut = replace(H100_IDENTITY, name="NVIDIA H100 80GB HBM3 MIG 3g.40gb")
+    assert fits(replace(gpu, identity=cut), find_hardware("h100-sxm5-80-mig-3g.40gb"))
+    assert not fits(replace(gpu, identity=cut), H100)
+    assert not fits(replace(gpu, identity=replace(H100_IDENTITY, name="nothing known")), H100)
+
+
+def test_a_device_reaches_what_was_measured_on_it() -> None:
+    found, published = calibrated(h100_calibration(), H100), efficiency_of(H100)
+    assert published is not None
+    assert (found.origin, found.hardware) == ("calibrated", "h100-sxm5-80")
+    assert (found.weight_latency_s, found.weight_ratio) == (pytest.approx(5e-6, rel=1e-3), pytest.approx(0.8, rel=1e-3))
+    assert (found.kv_latency_s, found.kv_ratio) == (pytest.approx(15e-6, rel=1e-3), pytest.approx(0.6, rel=1e-3))
+    assert found.gemm_ratio["bf16"] == pytest.approx(0.7)
+    assert (found.launch_s, found.eager_launch_s) == (1.5e-6, 8e-6)
+    assert found.best["gemm"] == pytest.approx(0.75)
+    # What was not measured is as published, formats as far from bf16 as they were.
+    assert found.attention_ratio == published.attention_ratio
+    share = published.gemm_ratio["fp8"] / published.gemm_ratio["bf16"]
+    assert found.gemm_ratio["fp8"] == pytest.approx(share * 0.7)
+    fp8, plain = published.weight_reads["fp8"], published.weight_reads["bf16"]
+    assert found.weight_reads["fp8"] == (
+        pytest.approx(5e-6 * fp8[0] / plain[0], rel=1e-3),
+        pytest.approx(0.8 * fp8[1] / plain[1], rel=1e-3),
+    )
+    assert "bf16" not in found.weight_reads
+    assert "fp8" in found.source
+    assert "prefill attention, as published of h100-sxm5-80" in found.source
+
+
+def test_an_all_reduce_in_a_graph_keeps_the_published_latency_and_takes_the_measured_bandwidth() -> None:
+    found, published = calibrated(h100_calibration(), H100), efficiency_of(H100)
+    assert published is not None
+    assert found.eager_all_reduce_s[2] == ((8192.0, 20e-6), (8 * MIB, 60e-6))
+    inside = found.all_reduce_s[2]
+    assert inside[0][1] == pytest.approx(published.all_reduce_s[2][0][1])
+    assert inside[1][1] - inside[0][1] == pytest.approx(40e-6)
+    assert found.all_reduce_s[8] == published.all_reduce_s[8]
+    # Faster than published: as it was measured.
+    fast = calibrated(h100_calibration(all_reduce_s={2: ((8192, measured(2e-6)),)}), H100)
+    assert fast.all_reduce_s[2] == ((8192.0, 2e-6),)
+
+
+def test_what_a_calibration_lacks_is_said_and_as_published() -> None:
+    bare = h100_calibration(attention=(), products={}, launch_s=None, graph_launch_s=None, all_reduce_s={})
+    found, published = calibrated(bare, H100), efficiency_of(H100)
+    assert published is not None
+    assert (found.kv_latency_s, found.kv_ratio, found.launch_s) == (
+        published.kv_latency_s, published.kv_ratio, published.launch_s,
+    )  # fmt: skip
+    assert found.gemm_ratio == published.gemm_ratio
+    for what in ("decode attention", "products", "launches", "launches in a graph", "all-reduces"):
+        assert what in found.source
+
+
+def test_a_read_faster_than_the_datasheet_counts_as_the_datasheet() -> None:
+    fast = calibrated(h100_calibration(reads=reads_by(1e-6, 2 * 3.35e12, (64 * MIB, 1024 * MIB))), H100)
+    assert fast.weight_ratio == fast.best["weight"] == 1.0
+
+
+@pytest.mark.parametrize("calibration", [None, cpu_calibration(), h100_calibration(reads=())])
+def test_without_a_calibration_of_such_a_device_it_is_as_published(calibration: Calibration | None) -> None:
+    assert efficiency_from(calibration, H100) == efficiency_of(H100)
+
+
+def test_a_cpu_reaches_a_share_of_its_best_and_a_call_costs_what_it_was_measured_to() -> None:
+    calibration = cpu_calibration()
+    found = calibrated(calibration, hardware_of(calibration, 200 * MIB))
+    # Of 25 GB/s at best the matrices of 128 and 512 MiB usually reach 20 and 19.
+    assert (found.weight_latency_s, found.weight_ratio) == (0.0, pytest.approx(19.5 / 25))
+    assert found.best["weight"] == pytest.approx(24 / 25)
+    assert (found.kv_latency_s, found.kv_ratio) == (pytest.approx(20e-6, rel=1e-3), pytest.approx(0.4, rel=1e-3))
+    assert found.gemm_ratio == {"fp32": pytest.approx(0.8), "other": pytest.approx(0.8)}
+    assert found.launch_s == found.eager_launch_s == 2e-6
+    assert "left neutral" in found.source
+    cached = calibrated(calibration, hardware_of(calibration, 20 * MIB))  # of 90 GB/s: all four sizes
+    assert cached.weight_ratio == pytest.approx(40 / 90)
+
+
+def test_a_measured_roof_without_a_calibration_reaches_nothing_known() -> None:
+    hardware = hardware_of(cpu_calibration(), 200 * MIB)
+    assert efficiency_from(None, hardware) is None
+    assert Roofline.of(INFO, hardware).reached is None
+
+
+def test_reachable_is_known_on_a_cpu_that_was_calibrated() -> None:
+    calibration = cpu_calibration()
+    hardware = hardware_of(calibration, 200 * MIB)
+    table, info = steps(20), info_with(device="cpu", graph_mode="NONE", weight_dtype="float32")
+    without, beside = analyse_engine(table, info, hardware), analyse_engine(table, info, hardware, calibration)
+    assert without.reachable_s is None
+    assert beside.reachable_s is not None
+    assert beside.efficiency is not None
+    assert beside.efficiency.origin == "calibrated"
+    known = beside.modelled
+    assert (beside.floor_s[known] <= beside.reachable_s[known]).all()
+    # What was measured on average moves neither the floor nor MBU.
+    np.testing.assert_array_equal(without.floor_s, beside.floor_s)
+    np.testing.assert_array_equal(without.mbu, beside.mbu)
+    roofline = Roofline.of(info, hardware, calibration)
+    reach = reachable(roofline, table, beside)
+    assert reach is not None
+    ends = reach.fast_s[known], reach.reachable_s[known], reach.slow_s[known]
+    assert (beside.floor_s[known] <= ends[0]).all()
+    assert (ends[0] < ends[1]).all()
+    assert (ends[1] < ends[2]).all()
+
+
+def test_a_slower_read_makes_reachable_longer_and_the_floor_stays() -> None:
+    table = steps(20)
+    slow = h100_calibration(reads=reads_by(5e-6, 0.4 * 3.35e12, (16 * MIB, 64 * MIB, 256 * MIB)))
+    usual, slower = (analyse_engine(table, INFO, H100, each) for each in (h100_calibration(), slow))
+    assert usual.reachable_s is not None
+    assert slower.reachable_s is not None
+    known = usual.modelled
+    np.testing.assert_array_equal(usual.floor_s, slower.floor_s)
+    assert (slower.reachable_s[known] > 1.3 * usual.reachable_s[known]).all()
+
+
+def test_the_same_model_on_other_hardware_leaves_the_calibration_behind() -> None:
+    roofline = Roofline.of(INFO, H100, h100_calibration())
+    assert roofline.on(replace(H100, memory_bandwidth_bytes_per_s=3e12)).efficiency == roofline.efficiency
+    other = find_hardware("h200-sxm-141")
+    assert roofline.on(other).efficiency == efficiency_of(other)
