@@ -36,6 +36,12 @@ class DeviceReader:
         """As DeviceRing.belongs_to."""
         return started_by(engine, self._file.header, self._facts)
 
+    @property
+    def device_uuids(self) -> tuple[str, ...]:
+        """The devices that the worker says it runs on."""
+        told = self._facts.get("device_uuids")
+        return tuple(uuid for uuid in told if isinstance(uuid, str)) if isinstance(told, list) else ()
+
     def read(self) -> None:
         """Take in what is new."""
         found = self._file.slots(self._after)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import stat
 import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, process
 MOST_RING_BYTES = 128 << 20  # eight times the largest that is made; a reader may hold all of it at once
 LAST_SEQUENCE = 1 << 62  # no engine gets there; a state that says so was overwritten by something else
 
@@ -154,6 +157,17 @@ class RingFile:
     def live(self) -> bool:
         """Whether the writer still holds the ring."""
         return is_live(self._fd)
+
+    def holder(self) -> int | None:
+        """The writer's process as this PID namespace numbers it; None where it is gone or not to be seen from here."""
+        if sys.platform != "linux":
+            return self.header.pid if self.live() else None
+        status = os.fstat(self._fd)
+        if (status.st_dev, status.st_ino) in OWN_RINGS:
+            return os.getpid()  # nobody is told of a lock of its own
+        asked = LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_, pid = LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_GETLK, asked))
+        return int(pid) if kind != fcntl.F_UNLCK and pid > 0 else None
 
     def state(self) -> RingState:
         """The writer's counts at this moment."""

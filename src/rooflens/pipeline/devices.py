@@ -54,6 +54,11 @@ class Devices:
                 steps = ring.join(steps)
         return steps
 
+    def uuids(self, engine: RingHeader) -> tuple[str, ...]:
+        """The devices that the workers of an engine name."""
+        rings = [ring for ring in self._open.values() if ring.belongs_to(engine)]
+        return tuple(dict.fromkeys(uuid for ring in rings for uuid in ring.device_uuids))
+
     def close(self) -> None:
         """Let go of every ring."""
         for ring in self._open.values():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflens.analyzer.ceilings import ceilings_of
 from rooflens.analyzer.correction import Correction
 from rooflens.analyzer.regimes import regime_figures, times_of, with_usual
 from rooflens.analyzer.roofline import Roofline
@@ -16,7 +17,7 @@ from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.verdicts import Verdicts
 from rooflens.analyzer.window_figures import window_figures
-from rooflens.calibration_records import Calibration
+from rooflens.calibration_records import Calibration, Ceiling
 from rooflens.collector.windows import Stretch, WindowBuilder, WindowSettings, last_rows
 from rooflens.findings import Code, Finding, Status
 from rooflens.info_fields import unread_text
@@ -24,6 +25,7 @@ from rooflens.live_records import Derived, EngineView, Progress, SourceKind, Sta
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline.labels import Key
 from rooflens.pipeline.totals import EngineTotals
+from rooflens.pipeline.window_counters import CountedWindows
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
@@ -34,12 +36,15 @@ NO_HARDWARE = "the hardware is not known: give --hardware ID"
 NOT_ITS_HARDWARE = "the engine runs on a CPU, of which the hardware's floor says nothing: give --hardware this-cpu"
 NEWEST_ONLY = "bounds are kept of the newest window only"  # half the memory, and no rule looks at older ones
 NO_INFO = "the engine's facts are missing"
+Clocks = tuple[float | None, ...]  # SM and highest SM in Hz, memory as a part of its highest
 
 
 class WatchedEngine:
     """One run of an engine under one label. ``state`` is how it was at the last read.
 
-    ``join`` adds to the steps of a window what other sources tell of them.
+    ``join`` adds to the steps of a window what other sources tell of them; ``counted`` joins counters to its windows.
+    ``pid`` is its process as this host numbers it, ``worker_uuids`` asks which devices its workers name, and ``here``
+    is False where it may run on another machine. ``device_uuids`` are the devices it is known to run on.
     """
 
     def __init__(
@@ -56,6 +61,13 @@ class WatchedEngine:
         self.problem: str | None = None  # of its source, beside what hinders its roofline
         self.info: EngineInfo | None = None
         self.join: Callable[[StepTable], StepTable] = lambda steps: steps
+        self.counted = CountedWindows(KEPT_WINDOWS)
+        self.pid: int | None = None
+        self.worker_uuids: Callable[[], tuple[str, ...]] = tuple
+        self.here = True
+        self.device_uuids: tuple[str, ...] = ()
+        self._clocks: Clocks | None = None
+        self._ceilings: tuple[Ceiling, ...] = ()
         self._totals, self._hardware, self._calibration = totals, hardware, calibration
         self._roofline: Roofline | None = None
         self._no_roofline: str | None = NO_HARDWARE if hardware is None else NO_INFO
@@ -74,6 +86,7 @@ class WatchedEngine:
         self._rested_s = 0.0  # of a page, since the last window closed
         self._first_seen_unix_s = time.time()
         self._last_step_unix_s: float | None = _last_unix_s(self._recent)
+        self.at_clocks(None, None, None)
 
     def take(self, batch: Batch, info: EngineInfo | None, now_monotonic_s: float) -> None:
         """What one read brought, with the engine's facts; ``now_monotonic_s`` is a moment before it was read."""
@@ -122,6 +135,16 @@ class WatchedEngine:
         self._findings = tuple(_over(finding, time.time()) for finding in self._findings)
         self._totals.end_run(now_monotonic_s)
 
+    def at_clocks(self, *clocks: float | None) -> None:
+        """The ceilings at these clocks of its devices: see ``Clocks``."""
+        if self._hardware is not None and clocks != self._clocks:
+            self._clocks = clocks
+            self._ceilings = ceilings_of(self._hardware, self._calibration, *clocks)
+
+    def spend(self, role: str, cpu_s: float) -> None:
+        """Count processor time of its processes."""
+        self._totals.spend(role, cpu_s)
+
     @property
     def problems(self) -> tuple[str, ...]:
         """What hinders the sidecar itself at this engine, one line each."""
@@ -149,6 +172,8 @@ class WatchedEngine:
             progress=self._progress,
             derived=tuple(self._derived.values()),
             regimes=regime_figures(self._correction),
+            ceilings=() if self._no_roofline == NOT_ITS_HARDWARE else self._ceilings,
+            device_uuids=self.device_uuids,
         )
 
     def _know(self, info: EngineInfo | None) -> None:
@@ -185,6 +210,7 @@ class WatchedEngine:
         if offset_s is None:
             offset_s = time.time() - time.monotonic()
         analysis = self._analysed(steps)
+        self._windows, self._figures = self.counted.again(self._windows, self._figures)
         window = Window(
             info=self.info,
             source=self.source,
@@ -202,12 +228,14 @@ class WatchedEngine:
             complaints=stretch.complaints,
             whole=stretch.whole,
             rested_s=self._rested_s,
+            counters=self.counted.counters(stretch.start_monotonic_s, stretch.end_monotonic_s, steps, analysis),
         )
         self._rested_s = 0.0
         past = (replace(w, analysis=None, problem=NEWEST_ONLY) if w.analysis is not None else w for w in self._windows)
         self._windows = (*past, window)[-KEPT_WINDOWS:]
         times = times_of(steps, analysis)
-        self._figures = (*self._figures, with_usual(window_figures(window), times, self._correction))[-KEPT_WINDOWS:]
+        figures = replace(with_usual(window_figures(window), times, self._correction), counters=window.counters)
+        self._figures = (*self._figures, figures)[-KEPT_WINDOWS:]
         if window.whole:
             self._correction = self._correction.learned(times)
         judged = self._judge(frozenset(RULES) - EVERY_TURN)

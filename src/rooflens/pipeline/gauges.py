@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rooflens import catalogue as metrics
+from rooflens import device_metrics
 from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.findings import FINDINGS, Status
 from rooflens.live_records import EngineView, Sample, State
@@ -36,6 +37,8 @@ def gauges(view: EngineView, now_unix_s: float) -> Iterator[Sample]:
     if not up:
         return
     yield from _findings(view, key)
+    yield from (Sample(device_metrics.ENGINE_DEVICE, (*key, uuid), 1.0) for uuid in view.device_uuids)
+    yield from _ceilings(view, key)
     if hardware is not None:
         devices = info.tensor_parallel * info.pipeline_parallel if info else 1
         bandwidth = hardware.memory_bandwidth_bytes_per_s * devices
@@ -44,6 +47,17 @@ def gauges(view: EngineView, now_unix_s: float) -> Iterator[Sample]:
             yield Sample(metrics.PEAK_FLOPS, (*key, number_format, hardware.origin), rate * devices)
     held = (*_now(view), *_lately(view, now_unix_s))
     yield from (Sample(metric, key, value) for metric, value in held if value is not None)
+
+
+def _ceilings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
+    """The highest of each origin and number format: several rest on one origin, such as a peak at two clocks."""
+    highest: dict[tuple[str, ...], float] = {}
+    for ceiling in view.ceilings:
+        place = (*((ceiling.number_format,) if ceiling.number_format else ()), str(ceiling.origin))
+        highest[place] = max(ceiling.per_s, highest.get(place, 0.0))
+    for place, per_s in highest.items():
+        metric = device_metrics.CEILING_FLOPS if len(place) > 1 else device_metrics.CEILING_BANDWIDTH
+        yield Sample(metric, (*key, *place), per_s)
 
 
 def _findings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
@@ -87,6 +101,15 @@ def _lately(view: EngineView, now_unix_s: float) -> Iterator[tuple[Metric, float
     yield metrics.MBU, window.mbu
     yield metrics.MFU, window.mfu
     yield metrics.FLOOR_FACTOR, window.compared_s / window.floor_s if window.compared_s and window.floor_s else None
+    yield device_metrics.COUNTED_RATIO, _counted(view, now_unix_s - old_s)
+
+
+def _counted(view: EngineView, since_unix_s: float) -> float | None:
+    """Counter over model bytes of the newest window with both: samples come up to a period after the steps."""
+    for window in reversed(view.windows):
+        if window.end_unix_s >= since_unix_s and window.counters is not None and window.counters.ratio is not None:
+            return window.counters.ratio
+    return None
 
 
 def _last(view: EngineView, column: str) -> float | None:

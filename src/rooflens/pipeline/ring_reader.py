@@ -56,6 +56,7 @@ class RingReader:
         self.watched_from_s = self.header.created_monotonic_ns / 1e9
         try:
             self.live = self._source.file.live()
+            self.pid = self._source.file.holder()  # of this host's numbers; the header has those of its own namespace
             if not from_start:
                 self._attach()
         except BaseException:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from rooflens import catalogue as metrics
+from rooflens import device_metrics
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.sums import steps_of
 from rooflens.findings import Finding, Status
@@ -160,6 +161,10 @@ class EngineTotals:
         begun_s = max(now_monotonic_s - lost_s, self._lost_until_s)
         self._add(metrics.FINDING_COST, max(0.0, now_monotonic_s - begun_s), code)
         self._lost_s, self._lost_until_s = lost_s, max(self._lost_until_s, now_monotonic_s)
+
+    def spend(self, role: str, cpu_s: float) -> None:
+        """The engine's processes of this role used so much processor time."""
+        self._add(device_metrics.HOST_CPU, cpu_s, role)
 
     def raised(self, codes: Iterable[str]) -> None:
         """These findings began to fire."""

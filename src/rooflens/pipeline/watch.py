@@ -17,6 +17,7 @@ from rooflens.collector.windows import WindowSettings
 from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, SourceKind, State
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline.beside import Aside, Kin, kin, set_aside
+from rooflens.pipeline.device_watch import DeviceWatch
 from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
 from rooflens.pipeline.follow import Follower, Wanted
@@ -24,6 +25,7 @@ from rooflens.pipeline.gauges import gauges
 from rooflens.pipeline.labels import Key, Labels
 from rooflens.pipeline.page_runs import Once, Told, read_pages
 from rooflens.pipeline.pages import Discover, Pages, is_loopback, with_model
+from rooflens.pipeline.probes import Sampled
 from rooflens.pipeline.ring_reader import RingReader, said
 from rooflens.pipeline.totals import Totals
 from rooflens.protocols import Batch
@@ -45,7 +47,7 @@ class WatchSettings:
     ``calibration`` what that hardware was measured to reach here, ``model_config`` the config of a model whose engine
     does not state it. ``discover`` finds local pages where there is neither a page nor a live ring; it is called in a
     thread of its own. ``from_start`` also counts what rings held before; ``wanted`` says of a ring's path whether it is
-    to be read (default: all).
+    to be read (default: all). ``probes`` sample the counters of devices and processes.
     """
 
     folders: Sequence[Path] = ()
@@ -61,6 +63,7 @@ class WatchSettings:
     wanted: Wanted | None = None
     discover: Discover | None = None
     calibration: Calibration | None = None
+    probes: Sequence[Sampled] = ()
 
 
 class Watch:
@@ -73,6 +76,7 @@ class Watch:
         folders = settings.folders if settings.use_rings else ()
         self._follower = Follower(folders, settings.from_start, settings.wanted)
         self._devices = Devices(folders)
+        self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)
         self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover, settings.scrape_token)
         self._labels, self._totals = Labels(), Totals()
         self._engines: dict[str, WatchedEngine] = {}
@@ -94,6 +98,7 @@ class Watch:
         started_s, cpu_s = time.perf_counter(), time.thread_time()
         self._faults = []
         self._guarded("device times", self._devices.read)
+        self._guarded("counters", self.counters.look, self._engines)
         self._guarded("rings", self._read_rings)
         self._guarded("pages", self._read_pages)
         now_s = time.monotonic()
@@ -119,6 +124,7 @@ class Watch:
         self._follower.close()
         self._devices.close()
         self._pages.close()
+        self.counters.close()
 
     def _guarded(self, name: str, act: Callable[..., None], *arguments: Any) -> None:
         """Run one part of a turn; what it raises is a fault of this part alone."""
@@ -146,7 +152,9 @@ class Watch:
         try:
             if ring.run not in self._engines:
                 self._engine(ring.run, SourceKind.RING, info, ring.rank, ring.watched_from_s, ring.before)
-                self._engines[ring.run].join = partial(self._devices.join, ring.header)
+                engine = self._engines[ring.run]
+                engine.join = partial(self._devices.join, ring.header)
+                engine.pid, engine.worker_uuids = ring.pid, partial(self._devices.uuids, ring.header)
             self._take(ring.run, batch, info, now_s, ring.state)
         finally:
             if ring.state is not State.LIVE:
@@ -181,6 +189,7 @@ class Watch:
         now_s = time.monotonic() - self.settings.scrape_s  # what is known of now is as old as the last fetch
         self._pages_of[run] = told.url
         self._engine(run, SourceKind.METRICS, info, info.rank if info else 0, time.monotonic(), empty_table())
+        self._engines[run].here = is_loopback(told.url)
         self._take(run, batch, info, now_s, told.page.state)
         if told.over:
             self._end(run, State.ENDED)
@@ -200,6 +209,7 @@ class Watch:
         settings = self.settings
         roofs = settings.hardware, settings.windows, before, settings.calibration
         self._engines[run] = WatchedEngine(key, source, totals, *roofs)
+        self.counters.attach(run, self._engines[run])
         self._gone.pop(key, None)
 
     def _make_way(self, info: EngineInfo | None) -> None:
@@ -234,6 +244,7 @@ class Watch:
         views.sort(key=lambda view: (view.model_name, view.engine))
         pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles, self._aside.unsure)
         sources = (*self._follower.health(), *self._read_out.values(), *pages)
+        devices = self.counters.views(views)
         return Snapshot(
             number=self.snapshot.number + 1,
             created_unix_s=now_unix_s,
@@ -242,8 +253,9 @@ class Watch:
             version=__version__,
             engines=tuple(views),
             sources=sources,
-            samples=tuple(self._samples(views, sources)),
+            samples=(*self._samples(views, sources), *self.counters.samples(devices)),
             problems=self._problems(),
+            devices=devices,
         )
 
     def _engines_by_page(self) -> dict[str, int]:
@@ -268,7 +280,8 @@ class Watch:
 
     def _problems(self) -> tuple[str, ...]:
         own = (line for engine in self._engines.values() for line in engine.problems)
-        sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems)
+        counters = self.counters.problems(self._engines)
+        sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems, *counters)
         recently = self._left_out_s is not None and time.monotonic() - self._left_out_s < GONE_KEPT_S
         lines = dict.fromkeys((*self._told.values(), *self._faults, *((LEFT_OUT,) if recently else ()), *own, *sources))
         return tuple(lines)[:MOST_PROBLEMS]

@@ -1,0 +1,195 @@
+"""Counters beside the engines that are watched: whose devices they are of, kept, counted, and joined to windows."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from rooflens import device_metrics as metrics
+from rooflens.collector.clock_watch import ClockWatch
+from rooflens.collector.windows import WindowSettings
+from rooflens.device_records import ClockJump, DeviceView, ProcessSample, WindowCounters
+from rooflens.live_records import EngineView, Sample
+from rooflens.model_records import HardwareSpec
+from rooflens.pipeline.device_history import DeviceHistory
+from rooflens.pipeline.device_totals import DeviceTotals
+from rooflens.pipeline.engine_devices import Claimant, EngineDevices, engine_devices, parent_here
+from rooflens.pipeline.probes import Probes, Sampled
+from rooflens.records import StepTable
+
+if TYPE_CHECKING:
+    from rooflens.pipeline.engine import WatchedEngine
+
+AROUND_S = 2.0  # samples this far outside a window still help to bound what moved at its ends
+KEPT_BEYOND_S = 60.0  # the longest window that is still open, and those before it that later samples complete
+MOST_JUMPS = 64
+NO_DRAM = "it does not measure its bandwidth: a dcgm-exporter may, give its page with --dcgm URL"
+HOST = "host"
+
+
+class DeviceWatch:
+    """All counters of a sidecar; belongs to the thread of its loop. Without probes it does nothing and says nothing."""
+
+    def __init__(self, sampled: Sequence[Sampled], windows: WindowSettings, hardware: HardwareSpec | None) -> None:
+        self._sampled = tuple(sampled)
+        self._started_unix_s = time.time()
+        slowest_s = max((each.period_s for each in sampled), default=0.0)
+        printed = hardware is not None and hardware.origin == "datasheet"
+        self._datasheet = hardware.memory_bandwidth_bytes_per_s if hardware is not None and printed else None
+        self._history = DeviceHistory(windows.most_window_s + KEPT_BEYOND_S + 2 * slowest_s)
+        self._totals = DeviceTotals(self._datasheet)
+        self._clocks = ClockWatch()
+        self._jumps: deque[ClockJump] = deque(maxlen=MOST_JUMPS)
+        self._found: dict[str, EngineDevices] = {}
+        self._asked: dict[int, frozenset[Any]] = {}  # what each probe was last told to watch
+        self._claims: tuple[Any, ...] = ()
+        self._wanted = False  # an engine is here that runs on a device, or may
+        self._probes = Probes(sampled)
+
+    def look(self, engines: Mapping[str, WatchedEngine]) -> None:
+        """Take in what the probes brought, and see which devices the engines run on."""
+        if not self._sampled:
+            return
+        self._jumps.extend(self._clocks.look())
+        by_pid = {engine.pid: engine for engine in engines.values() if engine.pid is not None}
+        claimed = {uuid.casefold() for found in self._found.values() for uuid in found.uuids}
+        now_unix_s = time.time()
+        for place, sampled, probed in self._probes.drain():
+            for sample in self._history.take(place, sampled, probed):
+                if sample.uuid.casefold() in claimed:
+                    facts = self._history.facts_of((sample.uuid,))
+                    self._totals.add(sample, facts[0] if facts else None, now_unix_s)
+            for process in probed.processes:
+                _spend(by_pid.get(process.engine_pid), process)
+        self._find(engines)
+        self._ask(engines)
+
+    def attach(self, run: str, engine: WatchedEngine) -> None:
+        """Join counters to the windows of this engine from now on."""
+        if self._sampled:
+            engine.counted.counters_of = partial(self._counters, run, engine)
+
+    def views(self, engines: Sequence[EngineView]) -> tuple[DeviceView, ...]:
+        """The devices of these engines as they are now."""
+        now_s = time.monotonic()
+        uuids = sorted({uuid for engine in engines for uuid in engine.device_uuids})
+        return tuple(view for uuid in uuids if (view := self._view(uuid, now_s)) is not None)
+
+    def samples(self, views: Sequence[DeviceView]) -> Iterator[Sample]:
+        """The series of these devices, and how the probes do."""
+        yield from self._totals.samples(views)
+        for source, failures in self._probes.failures().items():
+            yield Sample(metrics.PROBE_FAILURES, (source,), float(failures), self._started_unix_s)
+
+    def problems(self, engines: Mapping[str, WatchedEngine]) -> Iterator[str]:
+        """What hinders the counters, one line each; a host without devices, or without engines on any, has none."""
+        if not self._sampled:
+            return
+        yield from self._probes.problems(self._wanted)
+        yield from self._history.doubles(time.monotonic())
+        for run, engine in engines.items():
+            found = self._found.get(run)
+            if found is not None and found.problem is not None:
+                yield f"{'/'.join(engine.key)}: {found.problem}"
+
+    def said(self, patience_s: float) -> str:
+        """In one line which counters are read, or why not; asks the probes for no longer than ``patience_s``."""
+        self._probes.wait(patience_s)
+        self.look({})
+        devices = self._history.facts()
+        words = []
+        silent = []
+        for sampled, answered in self._probes.answered():
+            count = sum(str(facts.source) == sampled.source for facts in devices)
+            if sampled.source == HOST:
+                words.append("processes of engines")
+            elif count:
+                words.append(f"{sampled.name} every {sampled.period_s:g} s ({count} device{'s' if count > 1 else ''})")
+            elif sampled.asked_for or not answered:
+                words.append(f"{sampled.name} every {sampled.period_s:g} s (no answer yet)")
+            else:
+                silent.append(sampled.name)
+        without = f"; no device by {' or '.join(silent)}" if silent and not devices else ""
+        return f"{', '.join(words) or 'none'}{without}"
+
+    def close(self) -> None:
+        """Let go of the probes."""
+        self._probes.close()
+
+    def _find(self, engines: Mapping[str, WatchedEngine]) -> None:
+        """Resolve anew where a fact changed; devices that were known stay so while nothing better is."""
+        claimants = [
+            Claimant(run, engine.info, engine.pid, engine.worker_uuids(), engine.here)
+            for run, engine in engines.items()
+        ]
+        self._wanted = any(c.here and c.info is not None and c.info.device not in (None, "cpu") for c in claimants)
+        devices = self._history.facts()
+        claims = (tuple(claimants), tuple(devices))
+        if claims != self._claims:
+            self._claims = claims
+            before, self._found = self._found, engine_devices(claimants, devices, parent_here)
+            for run, found in self._found.items():
+                if not found.uuids and run in before and before[run].uuids:
+                    self._found[run] = before[run]
+        now_s = time.monotonic()
+        for run, engine in engines.items():
+            engine.device_uuids = self._found[run].uuids
+            views = [view for uuid in engine.device_uuids if (view := self._view(uuid, now_s)) is not None]
+            engine.at_clocks(*_clocks(views))
+
+    def _ask(self, engines: Mapping[str, WatchedEngine]) -> None:
+        """Tell each probe that can be told what to look at."""
+        uuids = frozenset(uuid for engine in engines.values() for uuid in engine.device_uuids)
+        pids = frozenset(engine.pid for engine in engines.values() if engine.pid is not None)
+        for place, sampled in enumerate(self._sampled):
+            watch: Any = getattr(sampled.probe, "watch", None)
+            wanted: frozenset[Any] = pids if sampled.source == HOST else uuids
+            if watch is not None and self._asked.get(place) != wanted:
+                self._asked[place] = wanted
+                watch(wanted)
+
+    def _view(self, uuid: str, now_s: float) -> DeviceView | None:
+        return self._history.view(uuid, now_s)
+
+    def _counters(
+        self, run: str, engine: WatchedEngine, start_s: float, end_s: float, steps: StepTable, moved: NDArray[Any]
+    ) -> WindowCounters | None:
+        from rooflens.collector.counter_join import join_counters
+
+        found = self._found.get(run, EngineDevices())
+        processes = self._history.processes(engine.pid, start_s, end_s) if engine.pid is not None else []
+        if not found.uuids and not processes:
+            return None
+        samples = self._history.samples(found.uuids, start_s - AROUND_S, end_s + AROUND_S)
+        facts = self._history.facts_of(found.uuids)
+        jumps = tuple(self._jumps)
+        return join_counters(
+            start_s, end_s, steps, moved, samples, facts, found.expected, self._datasheet, jumps, processes
+        )
+
+
+def _spend(engine: WatchedEngine | None, process: ProcessSample) -> None:
+    span_s = process.end_monotonic_s - process.start_monotonic_s
+    if engine is not None:
+        engine.spend(str(process.role), process.cores * span_s)
+
+
+def _clocks(views: Sequence[DeviceView]) -> tuple[float | None, float | None, float | None]:
+    """The lowest SM clock among devices, its highest one, and the lowest memory clock as a part of its highest."""
+    shares = [
+        (view.sample.sm_clock_hz, view.facts.sm_clock_max_hz)
+        for view in views
+        if view.sample is not None and view.sample.sm_clock_hz is not None
+    ]
+    memory = [
+        view.sample.memory_clock_hz / view.facts.memory_clock_max_hz
+        for view in views
+        if view.sample is not None and view.sample.memory_clock_hz is not None and view.facts.memory_clock_max_hz
+    ]
+    slowest = min(shares, key=lambda pair: pair[0], default=(None, None))
+    return (*slowest, min(memory, default=None))

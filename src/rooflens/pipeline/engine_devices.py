@@ -1,0 +1,128 @@
+"""Which devices an engine runs on: said by the engine, by its workers, by who computes on them, or as the only ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rooflens.device_records import DeviceFacts
+from rooflens.records import EngineInfo
+
+MOST_ANCESTORS = 64  # a process tree is no deeper; pids may form a ring while processes come and go
+HOW = (
+    "start it with ROOFLENS_DEVICE_TIME=1, so that its workers name them, or run the sidecar in its PID namespace, "
+    "where the processes of devices are seen"
+)
+ParentOf = Callable[[int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """One live engine. ``pid`` is its process as this host numbers it, ``worker_uuids`` what its workers' rings name.
+
+    ``here`` is False for an engine that may run on another machine.
+    """
+
+    run: str
+    info: EngineInfo | None
+    pid: int | None = None
+    worker_uuids: tuple[str, ...] = ()
+    here: bool = True
+
+    @property
+    def expected(self) -> int:
+        """How many devices it has, as far as its facts say; 0 on a CPU or where nothing is known."""
+        if self.info is None or self.info.device == "cpu":
+            return 0
+        return self.info.tensor_parallel * self.info.pipeline_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDevices:
+    """The devices of one engine; ``expected`` is how many it has. ``problem`` is one line where they are not known."""
+
+    uuids: tuple[str, ...] = ()
+    expected: int = 0
+    problem: str | None = None
+
+
+def engine_devices(
+    engines: Sequence[Claimant], devices: Sequence[DeviceFacts], parent_of: ParentOf
+) -> dict[str, EngineDevices]:
+    """The devices of each engine by its run: those that it names, else those of its workers, else those on which its
+    processes compute, else all there are where that is the right number and nobody else's.
+    """
+    spelling = {facts.uuid.casefold(): facts.uuid for facts in devices}
+    named = {engine.run: _named(engine, spelling) for engine in engines}
+    computing = _computing(engines, devices, parent_of)
+    uuids = {engine.run: named[engine.run] or computing.get(engine.run, ()) for engine in engines}
+    left = [e for e in engines if e.here and not uuids[e.run] and not (e.info and e.info.device == "cpu")]
+    whole = [facts.uuid for facts in devices if facts.uuid not in _parents(devices)]
+    taken = any(uuids.values())
+    if len(left) == 1 and not taken and whole and left[0].expected == len(whole):
+        uuids[left[0].run] = tuple(sorted(whole))
+    found = {}
+    for engine in engines:
+        problem = None
+        if engine in left and not uuids[engine.run] and devices:
+            count = f"{len(whole)} devices" if len(whole) > 1 else "device"
+            problem = f"whether it runs on the {count} of this host, and on which, is not known: {HOW}"
+        expected = max(engine.expected, len(uuids[engine.run]))
+        found[engine.run] = EngineDevices(uuids[engine.run], expected, problem)
+    return found
+
+
+def _named(engine: Claimant, spelling: Mapping[str, str]) -> tuple[str, ...]:
+    """What the engine itself or its workers say, spelt as the device spells it."""
+    told = (engine.info.device_uuids if engine.info else ()) or engine.worker_uuids
+    keys = dict.fromkeys(uuid.casefold() for uuid in told)
+    spelt = {uuid.casefold(): uuid for uuid in told} | {key: spelling[key] for key in keys if key in spelling}
+    return tuple(sorted(spelt[key] for key in keys))
+
+
+def _computing(
+    engines: Sequence[Claimant], devices: Sequence[DeviceFacts], parent_of: ParentOf
+) -> dict[str, tuple[str, ...]]:
+    """The devices on which an engine's process or one that it started computes; not of a pid that two engines have."""
+    pids = Counter(engine.pid for engine in engines if engine.pid is not None)
+    runs = {engine.pid: engine.run for engine in engines if engine.pid is not None and pids[engine.pid] == 1}
+    found: dict[str, set[str]] = {}
+    parents = _parents(devices)
+    for facts in devices:
+        if facts.uuid in parents:
+            continue
+        for pid in facts.pids:
+            owner = _first_of(runs, pid, parent_of)
+            if owner is not None:
+                found.setdefault(runs[owner], set()).add(facts.uuid)
+    return {run: tuple(sorted(uuids)) for run, uuids in found.items()}
+
+
+def _first_of(pids: Iterable[int], pid: int, parent_of: ParentOf) -> int | None:
+    """The nearest of these processes among ``pid`` and its ancestors."""
+    wanted = set(pids)
+    current: int | None = pid
+    for _ in range(MOST_ANCESTORS):
+        if current is None or current <= 1:
+            return None
+        if current in wanted:
+            return current
+        current = parent_of(current)
+    return None
+
+
+def _parents(devices: Sequence[DeviceFacts]) -> frozenset[str]:
+    """Devices that are cut into slices: nobody computes on the whole of them."""
+    cut = {facts.parent_uuid.casefold() for facts in devices if facts.parent_uuid}
+    return frozenset(facts.uuid for facts in devices if facts.uuid.casefold() in cut)
+
+
+def parent_here(pid: int) -> int | None:
+    """The parent of a process of this host, None where it is gone or not to be seen."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(status.rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
