@@ -1,0 +1,132 @@
+"""The counters of NVIDIA devices, sampled for as long as anyone likes whatever the driver does meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from rooflens.collector.nvml.device import Device
+from rooflens.collector.nvml.facts import find_devices
+from rooflens.collector.nvml.failures import LIBRARY
+from rooflens.collector.nvml.gpm import GpmRequest
+from rooflens.collector.nvml.library import Library
+from rooflens.protocols import Probed
+
+FASTEST_PERIOD_S = 0.25
+PCIE_PERIOD_S = 1.0  # the fastest at which eight devices' 40 ms of calls for PCIe find room
+LOOK_S = 10.0  # how often facts and processes are read again
+LONGEST_PERIODS = 10  # a window of more is not one that a mean tells anything of
+NO_DEVICE = "NVML: no device: the driver is loaded but shows none here (a container may have been given none)"
+
+
+class NvmlProbe:
+    """A Probe of NVML. ``sample`` is for one thread; ``watch`` may be called from any.
+
+    A sample is the window since the last call, so the first call brings devices and no sample, and a call within
+    200 ms of the last one brings nothing new. Devices are known by uuid: an index may change, and after a loss NVML is
+    opened anew, with growing pauses of a minute at most, and all devices are looked for again.
+    """
+
+    def __init__(self, period_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.period_s = max(FASTEST_PERIOD_S, period_s)
+        self._clock = clock
+        self._library = Library(self.period_s, clock)
+        self._watched: frozenset[str] | None = None
+        self._request: GpmRequest | None = None
+        self._devices: dict[str, Device] = {}
+        self._looked_s: float | None = None
+
+    def watch(self, uuids: frozenset[str] | None) -> None:
+        """Sample these devices from now on, None for all; the facts of all devices are told in any case."""
+        self._watched = None if uuids is None else frozenset(uuid.lower() for uuid in uuids)
+
+    def sample(self) -> Probed:
+        """The counters since the last call. Never raises; blocks for as long as the driver does."""
+        try:
+            return self._sample()
+        except Exception as error:
+            self._looked_s = None
+            return Probed(problems=(f"NVML: a sample failed ({type(error).__name__}: {error}): please report it",))
+
+    def close(self) -> None:
+        """Give back all that is held of NVML; a later sample opens it again."""
+        self._drop_devices()
+        self._library.close()
+
+    def _sample(self) -> Probed:
+        library, watched = self._library, self._watched
+        if not library.open():
+            return Probed(problems=(library.problem,) if library.problem else ())
+        self._look_if_due()
+        longest_s = self.period_s * LONGEST_PERIODS
+        samples = []
+        for uuid, device in self._devices.items():
+            if watched is not None and uuid.lower() not in watched:
+                device.rest()
+                continue
+            made = device.sample(longest_s, pcie_calls=self.period_s >= PCIE_PERIOD_S)
+            if made is not None:
+                samples.append(made)
+        absent = sorted((watched or frozenset()) - {uuid.lower() for uuid in self._devices})
+        library.reopen_wanted = library.reopen_wanted or bool(absent) or not self._devices
+        problems = tuple(self._problems(watched, absent))
+        facts = tuple(device.facts for device in self._devices.values())
+        if library.reopen_due:
+            self._reopen()
+        elif not library.reopen_wanted:
+            library.settled()
+        return Probed(devices=facts, samples=tuple(samples), problems=problems)
+
+    def _problems(self, watched: frozenset[str] | None, absent: list[str]) -> Iterator[str]:
+        """One line for each device and kind of failure; of devices that nobody asks for, nothing."""
+        unasked = {uuid for uuid in self._devices if watched is not None and uuid.lower() not in watched}
+        lines = list(self._library.failures.lines(self._library.failures.owners() - unasked))
+        if not self._devices and not lines:
+            yield NO_DEVICE
+        yield from lines
+        for uuid in absent:
+            yield f"NVML: {uuid} is not here: it fell off the bus, or is not given to this container; looked for again"
+
+    def _look_if_due(self) -> None:
+        now_s = self._clock()
+        due = self._looked_s is None or now_s - self._looked_s >= LOOK_S
+        if due or not all(device.is_there() for device in self._devices.values()):
+            self._look()
+
+    def _look(self) -> None:
+        """Find the devices that are there now; one that was there goes on with its window."""
+        self._looked_s = self._clock()
+        if self._request is None:
+            self._request = GpmRequest(self._library)
+        failures = self._library.failures
+        failures.forget(failures.owners() - self._devices.keys() - {LIBRARY})  # what did not answer is asked again
+        everything = find_devices(self._library)
+        if everything is None:
+            return
+        before, self._devices = self._devices, {}
+        for found in everything:
+            uuid = found.facts.uuid
+            known = before.get(uuid)
+            if known is not None and known.is_same(found):
+                known.update(found)
+                self._devices[uuid] = before.pop(uuid)
+            else:
+                self._devices[uuid] = Device(self._library, self._request, found, self._clock)
+        for gone in before.values():
+            gone.free()
+        failures.forget(before.keys() - self._devices.keys())
+
+    def _reopen(self) -> None:
+        """Open NVML anew and begin the next windows at once, so that devices which are well lose no time."""
+        self._drop_devices()
+        if self._library.reopen():
+            self._look()
+            for uuid, device in self._devices.items():
+                if self._watched is None or uuid.lower() in self._watched:
+                    device.begin()
+
+    def _drop_devices(self) -> None:
+        for device in self._devices.values():
+            device.free()
+        self._devices = {}
+        self._looked_s = None
