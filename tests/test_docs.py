@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -32,6 +33,7 @@ def headings(name: str) -> list[str]:
     return re.findall(r"^#+ (.+)$", read(name), re.MULTILINE)
 
 
+@cache
 def help_of(*arguments: str) -> str:
     """What the command line says of itself, in a wide plain terminal."""
     env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
