@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rooflens.device_records import DeviceView
 from rooflens.exporters.plain_json import column, plain, words
 from rooflens.exporters.roofline_points import points, roofs
 from rooflens.findings import FINDINGS, Code, Finding, Status
@@ -40,6 +41,7 @@ def engines_json(snapshot: Snapshot) -> dict[str, Any]:
         "problems": plain(problems(snapshot)),
         "sources": plain(sorted(snapshot.sources, key=lambda source: source.problem is not None)[:MOST_SOURCES]),
         "sources_left_out": max(0, len(snapshot.sources) - MOST_SOURCES),
+        "devices": [_device(device) for device in snapshot.devices],
         "engines": [_engine(engine) for engine in snapshot.engines],
     }
 
@@ -85,6 +87,8 @@ def steps_json(snapshot: Snapshot, model_name: str | None, engine: str | None, l
             columns[name] = words(kinds, columns[name])
     if view.recent_analysis is not None:
         columns |= _bounds(view.recent_analysis, last)
+    if view.recent_dram_bytes is not None:
+        columns["apportioned_dram_bytes"] = [plain(value) for value in view.recent_dram_bytes[-last:].tolist()]
     count = max(map(len, columns.values()), default=0)
     return {**_about(snapshot), **_name(view), "source": str(view.source), "steps": count, "columns": columns}
 
@@ -133,9 +137,22 @@ def _engine(engine: EngineView) -> dict[str, Any]:
         "notes": _notes(engine),
         "efficiency": _efficiency(engine),
         "regimes": plain(engine.regimes),
+        "ceilings": plain(engine.ceilings),
+        "device_uuids": plain(engine.device_uuids),
         "windows": plain(engine.windows),
         "findings_firing": [str(finding.code) for finding in engine.findings if finding.status is Status.FIRING],
     }
+
+
+def _device(device: DeviceView) -> dict[str, Any]:
+    """One device: its facts but for the processes on it, and its newest sample with how long that was."""
+    facts, sample = plain(device.facts), plain(device.sample)
+    del facts["pids"]
+    if device.sample is not None:
+        for ours in ("uuid", "source", "start_monotonic_s", "end_monotonic_s"):
+            del sample[ours]
+        sample["span_s"] = plain(device.sample.span_s)
+    return {**facts, "source": str(device.source), "sample": sample, "problem": plain(device.problem)}
 
 
 def _notes(engine: EngineView) -> list[Any]:

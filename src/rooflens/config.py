@@ -28,11 +28,15 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "model": ("--model", "ROOFLENS_MODEL"),
     "window_s": ("--window", "ROOFLENS_WINDOW_S"),
     "scrape_period_s": ("--scrape-period", "ROOFLENS_SCRAPE_PERIOD_S"),
+    "counters": ("--no-counters", "ROOFLENS_COUNTERS"),
+    "counter_period_s": ("--counter-period", "ROOFLENS_COUNTER_PERIOD_S"),
+    "dcgm": ("--dcgm", "ROOFLENS_DCGM"),
+    "dcgm_period_s": ("--dcgm-period", "ROOFLENS_DCGM_PERIOD_S"),
 }
 
 
 class SidecarSettings(BaseSettings):
-    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` holds addresses and
+    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` and ``dcgm`` hold addresses and
     ``allow_host`` names, with spaces between them.
 
     ``scrape_token`` is never on a command line, where every user of the machine can read it.
@@ -50,6 +54,10 @@ class SidecarSettings(BaseSettings):
     model: str | None = None
     window_s: Annotated[float, Field(ge=1.0, le=LONGEST_S)] = 10.0
     scrape_period_s: Annotated[float, Field(ge=0.5, le=LONGEST_S)] = 5.0
+    counters: bool = True
+    counter_period_s: Annotated[float, Field(ge=0.25, le=60.0)] = 1.0  # drivers refresh some counters every 100 ms
+    dcgm: str = ""
+    dcgm_period_s: Annotated[float, Field(ge=1.0, le=600.0)] = 30.0
 
     @field_validator("listen")
     @classmethod
@@ -73,6 +81,11 @@ class SidecarSettings(BaseSettings):
     def scrape_urls(self) -> tuple[str, ...]:
         """The metrics pages to read."""
         return tuple(dict.fromkeys(self.scrape.split()))
+
+    @property
+    def dcgm_urls(self) -> tuple[str, ...]:
+        """The pages of dcgm-exporters to read."""
+        return tuple(dict.fromkeys(self.dcgm.split()))
 
 
 def bearer_token(settings: SidecarSettings) -> str | None:

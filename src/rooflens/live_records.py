@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rooflens.calibration_records import Ceiling
 from rooflens.device_records import DeviceView, WindowCounters
@@ -13,6 +13,8 @@ from rooflens.model_records import HardwareSpec, RegimeFigures, StepAnalysis
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rooflens.findings import Finding
     from rooflens.metric_records import Metric
 
@@ -250,7 +252,8 @@ class EngineView:
     those cleared within the last windows, and the rules' cannot_tell, in that order. ``recent`` are its last
     steps, at most 512, with ``recent_analysis`` row by row beside them where there are bounds. ``regimes`` are what
     its windows taught about each regime of its steps. ``ceilings`` are the roofs of one of its devices, those that are
-    only shown included; ``device_uuids`` the devices that it is known to run on.
+    only shown included; ``device_uuids`` the devices that it is known to run on. ``recent_dram_bytes`` are what these
+    counted, apportioned to the recent steps and measured of none: NaN where not known, None where of all.
     """
 
     model_name: str
@@ -271,6 +274,7 @@ class EngineView:
     regimes: tuple[RegimeFigures, ...] = ()
     ceilings: tuple[Ceiling, ...] = ()
     device_uuids: tuple[str, ...] = ()
+    recent_dram_bytes: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

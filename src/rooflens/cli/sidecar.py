@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # A turn multiplies matrices of a few thousand rows: threads would cost more than they save, and memory each.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
+PATIENCE_S = 2.0  # for the first answer of drivers, so that the first lines say which of them there are
+OFF = "not read (--no-counters)"
 LONGEST_WINDOWS = 6.0  # a window of too few steps is waited for so many times as long
 
 
@@ -61,6 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", metavar="NAME", help="the model, or its config.json, of engines that do not state it")
     add("--window", type=float, metavar="S", help="seconds that findings are judged over, at least (default: 10)")
     add("--scrape-period", type=float, metavar="S", help="seconds between two reads of a page (default: 5)")
+    add("--no-counters", action="store_true", help="read no counters of devices and processes")
+    add("--counter-period", type=float, metavar="S", help="seconds between two samples, at least 0.25 (default: 1)")
+    add(
+        "--dcgm",
+        action="append",
+        metavar="URL",
+        help="a dcgm-exporter's page of this machine, such as http://127.0.0.1:9400; may be given several times",
+    )
+    add("--dcgm-period", type=float, metavar="S", help="seconds between two changes of that page (default: 30)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,15 +89,9 @@ def _one_thread() -> None:
             os.environ.setdefault(name, "1")
 
 
-def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
-    from rooflens.cli.announce import Announcer
-    from rooflens.cli.devices import hardware_here
-    from rooflens.cli.named import config_named, hardware_named, is_this_cpu
-    from rooflens.cli.this_cpu import measured, read_bytes_here
-    from rooflens.cli.voice import Voice
-    from rooflens.config import host_and_port, sidecar_settings
-
-    flags = {
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says, by field of the settings; None for what it does not."""
+    return {
         "listen": args.listen,
         "allow_host": " ".join(args.allow_host) if args.allow_host else None,
         "scrape": " ".join(args.scrape) if args.scrape else None,
@@ -96,10 +101,26 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
         "model": args.model,
         "window_s": args.window,
         "scrape_period_s": args.scrape_period,
+        "counters": False if args.no_counters else None,
+        "counter_period_s": args.counter_period,
+        "dcgm": " ".join(args.dcgm) if args.dcgm else None,
+        "dcgm_period_s": args.dcgm_period,
     }
-    settings = sidecar_settings(flags)
+
+
+def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
+    from rooflens.cli.announce import Announcer
+    from rooflens.cli.devices import hardware_here
+    from rooflens.cli.named import config_named, hardware_named, is_this_cpu
+    from rooflens.cli.this_cpu import measured, read_bytes_here
+    from rooflens.cli.voice import Voice
+    from rooflens.config import host_and_port, sidecar_settings
+
+    settings = sidecar_settings(_given(args))
     if not settings.rings and args.folders:
         raise RooflensError("--no-rings and a FOLDER contradict each other: leave one of them out")
+    if not settings.counters and settings.dcgm_urls:
+        raise RooflensError("--no-counters and --dcgm contradict each other: leave one of them out")
     from rooflens.exporters.http_app import LiveServer
     from rooflens.pipeline.loop import run_loop
     from rooflens.pipeline.watch import Watch
@@ -119,6 +140,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
             with closing(Voice()) as voice:
                 for line in _watched(watch.settings, found is not None):
                     voice.say(line)
+                voice.say(f"counters  {watch.counters.said(PATIENCE_S) if settings.counters else OFF}")
                 voice.say(f"metrics   {server.url}/metrics")
                 voice.say(f"API       {server.url}/api/v1/engines")
                 run_loop(watch, (server, Announcer(voice.say)), stop)
@@ -139,8 +161,10 @@ def _watch_settings(
     from rooflens.cli.find_servers import find_servers
     from rooflens.collector.windows import WindowSettings
     from rooflens.config import bearer_token
+    from rooflens.pipeline.probes_here import probes_here
     from rooflens.pipeline.watch import WatchSettings
 
+    probes = probes_here(settings.counter_period_s, settings.dcgm_urls, settings.dcgm_period_s)
     usual, window_s = WindowSettings(), settings.window_s
     return WatchSettings(
         folders=_folders(folders),
@@ -152,6 +176,7 @@ def _watch_settings(
         scrape_token=bearer_token(settings),
         use_rings=settings.rings,
         discover=None if settings.scrape_urls else find_servers,
+        probes=probes if settings.counters else (),
     )
 
 

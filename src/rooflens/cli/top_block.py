@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rooflens.cli.top_counters import counter_lines
 from rooflens.cli.top_lines import INDENT, Json, Line, word, wrapped
 from rooflens.cli.top_notes import bound_notes, derived_lines, listed
 from rooflens.cli.units import age_text, factor_text, seconds_text
@@ -76,6 +77,7 @@ def engine_block(engine: Json, now_s: float | None, width: int) -> list[Line]:
         *(Line(INDENT + line) for line in lines),
         *_bound_line(figures, width),
         *_time_lines(figures, width),
+        *counter_lines(engine, width),
         *bound_notes(engine, figures, width),
         *derived_lines(engine.get("derived") or [], width),
         *notes,

@@ -82,18 +82,17 @@ class DeviceHistory:
         keys = dict.fromkeys(key for keys in self._here.values() for key in keys)
         return [facts for key in keys if (facts := self._told(key)) is not None]
 
-    def facts_of(self, uuids: Iterable[str]) -> list[DeviceFacts]:
-        """The facts of these devices, as they were last told."""
-        return [facts for uuid in uuids if (facts := self._told(uuid.casefold())) is not None]
+    def facts_of(self, uuids: Iterable[str]) -> dict[str, DeviceFacts]:
+        """The facts of these devices by uuid, as they were last told."""
+        return {uuid: facts for uuid in uuids if (facts := self._told(uuid.casefold())) is not None}
 
-    def samples(self, uuids: Iterable[str], start_s: float, end_s: float) -> list[DeviceSample]:
-        """The samples of these devices that overlap this stretch, from each device's chosen source."""
-        found: list[DeviceSample] = []
+    def samples(self, uuids: Iterable[str], start_s: float, end_s: float) -> dict[str, list[DeviceSample]]:
+        """By uuid the samples of these devices that overlap this stretch, from each device's chosen source."""
+        found: dict[str, list[DeviceSample]] = {}
         for uuid in uuids:
             key = uuid.casefold()
             place = self._place(key, end_s)
-            if place is not None:
-                found += _overlapping(self._series[key][place].samples, start_s, end_s)
+            found[uuid] = [] if place is None else _overlapping(self._series[key][place].samples, start_s, end_s)
         return found
 
     def processes(self, pid: int, start_s: float, end_s: float) -> list[ProcessSample]:

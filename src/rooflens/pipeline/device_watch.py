@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rooflens import device_metrics as metrics
 from rooflens.collector.clock_watch import ClockWatch
+from rooflens.collector.counter_join import apportioned_bytes, join_counters
 from rooflens.collector.windows import WindowSettings
 from rooflens.device_records import ClockJump, DeviceView, ProcessSample, WindowCounters
 from rooflens.live_records import EngineView, Sample
@@ -62,8 +65,8 @@ class DeviceWatch:
         for place, sampled, probed in self._probes.drain():
             for sample in self._history.take(place, sampled, probed):
                 if sample.uuid.casefold() in claimed:
-                    facts = self._history.facts_of((sample.uuid,))
-                    self._totals.add(sample, facts[0] if facts else None, now_unix_s)
+                    facts = self._history.facts_of((sample.uuid,)).get(sample.uuid)
+                    self._totals.add(sample, facts, now_unix_s)
             for process in probed.processes:
                 _spend(by_pid.get(process.engine_pid), process)
         self._find(engines)
@@ -73,6 +76,7 @@ class DeviceWatch:
         """Join counters to the windows of this engine from now on."""
         if self._sampled:
             engine.counted.counters_of = partial(self._counters, run, engine)
+            engine.counted.apportioned_of = partial(self._apportioned, run)
 
     def views(self, engines: Sequence[EngineView]) -> tuple[DeviceView, ...]:
         """The devices of these engines as they are now."""
@@ -159,18 +163,37 @@ class DeviceWatch:
     def _counters(
         self, run: str, engine: WatchedEngine, start_s: float, end_s: float, steps: StepTable, moved: NDArray[Any]
     ) -> WindowCounters | None:
-        from rooflens.collector.counter_join import join_counters
-
         found = self._found.get(run, EngineDevices())
         processes = self._history.processes(engine.pid, start_s, end_s) if engine.pid is not None else []
         if not found.uuids and not processes:
             return None
         samples = self._history.samples(found.uuids, start_s - AROUND_S, end_s + AROUND_S)
         facts = self._history.facts_of(found.uuids)
-        jumps = tuple(self._jumps)
-        return join_counters(
-            start_s, end_s, steps, moved, samples, facts, found.expected, self._datasheet, jumps, processes
+        shared = self._shared(run, found)
+        joined = join_counters(
+            start_s, end_s, steps, None if shared else moved, samples, facts, found.expected, self._datasheet,
+            tuple(self._jumps), processes,
+        )  # fmt: skip
+        return replace(joined, complaints=(*joined.complaints, shared)) if shared else joined
+
+    def _shared(self, run: str, found: EngineDevices) -> str | None:
+        """In words, that what the devices count is not this engine's alone."""
+        others = {uuid for other, theirs in self._found.items() if other != run for uuid in theirs.uuids}
+        common = sorted(others & set(found.uuids))
+        return (
+            f"another engine runs on {', '.join(common)} as well: its bytes are in what is counted" if common else None
         )
+
+    def _apportioned(self, run: str, steps: StepTable, moved: NDArray[Any]) -> NDArray[Any] | None:
+        """The counted bytes of each step, NaN where not known; None where that is all of them."""
+        found = self._found.get(run)
+        if found is None or len(found.uuids) < max(found.expected, 1) or not len(steps) or self._shared(run, found):
+            return None
+        start_s, end_s = float(steps["output_monotonic_s"][0]), float(steps["output_monotonic_s"][-1])
+        samples = self._history.samples(found.uuids, start_s - AROUND_S, end_s)
+        facts = self._history.facts_of(found.uuids)
+        each, known = apportioned_bytes(steps, moved, samples, facts, self._datasheet)
+        return np.where(known, each, np.nan) if known.any() else None
 
 
 def _spend(engine: WatchedEngine | None, process: ProcessSample) -> None:

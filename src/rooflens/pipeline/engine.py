@@ -174,6 +174,7 @@ class WatchedEngine:
             regimes=regime_figures(self._correction),
             ceilings=() if self._no_roofline == NOT_ITS_HARDWARE else self._ceilings,
             device_uuids=self.device_uuids,
+            recent_dram_bytes=self.counted.apportioned(self._recent, self._recent_analysis),
         )
 
     def _know(self, info: EngineInfo | None) -> None:

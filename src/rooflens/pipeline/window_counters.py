@@ -17,6 +17,7 @@ from rooflens.records import StepTable
 
 COVERED_RATIO = 0.999  # of a window: no later sample would tell more of it
 CountersOf = Callable[[float, float, StepTable, NDArray[Any]], WindowCounters | None]
+ApportionedOf = Callable[[StepTable, NDArray[Any]], NDArray[Any] | None]
 
 
 def step_bytes(steps: StepTable, analysis: StepAnalysis | None) -> NDArray[Any]:
@@ -38,10 +39,14 @@ class _Joined:
 
 
 class CountedWindows:
-    """The kept windows of one engine with what they are joined by; ``counters_of`` joins one."""
+    """The kept windows of one engine with what they are joined by; ``counters_of`` joins one.
+
+    ``apportioned_of`` shares out over steps what was counted while they ran.
+    """
 
     def __init__(self, most: int) -> None:
         self.counters_of: CountersOf | None = None
+        self.apportioned_of: ApportionedOf | None = None
         self._joined: deque[_Joined] = deque(maxlen=most)
 
     def counters(
@@ -67,6 +72,10 @@ class CountedWindows:
                 new_windows[at] = replace(windows[at], counters=found)
                 new_figures[at] = replace(figures[at], counters=found)
         return tuple(new_windows), tuple(new_figures)
+
+    def apportioned(self, steps: StepTable, analysis: StepAnalysis | None) -> NDArray[Any] | None:
+        """What the devices counted, shared out over these steps; None where nothing of it is known."""
+        return None if self.apportioned_of is None else self.apportioned_of(steps, step_bytes(steps, analysis))
 
     def _of(self, joined: _Joined) -> WindowCounters | None:
         if self.counters_of is None:
