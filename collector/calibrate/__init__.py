@@ -1,0 +1,23 @@
+"""What this machine reaches, measured, and kept in a file that is found again by the machine's identity."""
+
+from __future__ import annotations
+
+from rooflens.collector.calibrate.identity import identities_here, identity_of_cpu, identity_of_torch
+from rooflens.collector.calibrate.run import calibrate
+from rooflens.collector.calibrate.store import Found, find, is_stale, load, save, state_folder, why_foreign
+from rooflens.collector.calibrate.versions import versions_here
+
+__all__ = [
+    "Found",
+    "calibrate",
+    "find",
+    "identities_here",
+    "identity_of_cpu",
+    "identity_of_torch",
+    "is_stale",
+    "load",
+    "save",
+    "state_folder",
+    "versions_here",
+    "why_foreign",
+]

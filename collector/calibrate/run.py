@@ -1,0 +1,232 @@
+"""Measures one device of this machine, within the time given, if nobody else uses it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from rooflens.calibration_records import Calibration, MachineIdentity, Measured
+from rooflens.collector.calibrate import all_reduce, busy, torch_device
+from rooflens.collector.calibrate.drivers import attempt, nvidia_devices, nvml
+from rooflens.collector.calibrate.identity import identity_of_cpu, identity_of_torch
+from rooflens.collector.calibrate.rounds import Clock, Outcome, Rounds
+from rooflens.collector.calibrate.versions import versions_of_numpy, versions_of_torch
+from rooflens.collector.cpu_facts import usable_cores
+from rooflens.model_records import DISTURBED
+from rooflens.records import RooflensError
+
+Progress = Callable[[str, float], None]
+
+LONGEST_S = 60.0
+ENOUGH_S = 30.0  # for one device; more rounds would say the same
+MEASURED_SHARE = 0.9  # of the time; the rest is for filling arrays and for the last sample
+HELD_SHARE = 0.05  # of a device's memory, by others: more than the few hundred MB that its driver takes
+REDUCE_SHARE = 0.4  # of the time, for the all-reduce between devices: their processes start for ten seconds
+
+
+def calibrate(
+    device: str | None = None,
+    seconds: float = LONGEST_S,
+    progress: Progress | None = None,
+    force: bool = False,
+    clock: Clock = time.perf_counter,
+) -> Calibration:
+    """What ``device`` reaches: cpu (through NumPy), torch-cpu, cuda or cuda:N (through torch, also ROCm).
+
+    None is the first device that torch sees, else the CPU. Takes at most ``seconds``, a minute at most; half of that
+    is enough for one device, and less gives a larger spread and fewer sizes. ``progress`` is called with words and
+    the share of the time that is over. RooflensError where the device is not there, or is used by others, unless
+    ``force``; then ``flags`` say so with words that begin with model_records.DISTURBED.
+    """
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise RooflensError(f"a calibration of {seconds:g} s: give a time above 0, such as --seconds 30")
+    start_s = clock()
+    chosen = device or _default_device()
+    if chosen == "cpu":
+        meter = Meter(progress, clock, start_s, min(seconds, ENOUGH_S))
+        found = _of_cpu(meter, force)
+    else:
+        torch = torch_device.torch_here(chosen)
+        target = torch_device.resolve(torch, chosen)
+        meter = Meter(progress, clock, start_s, min(seconds, LONGEST_S if _several(torch, target) else ENOUGH_S))
+        found = _of_torch(torch, target, meter, force)
+    if not found.outcome.measured:
+        why = next(iter(found.outcome.problems), "no time")
+        raise RooflensError(f"nothing of {chosen} could be measured: {why}; give more --seconds")
+    meter.end()
+    return found.calibration(clock() - start_s)
+
+
+class Meter:
+    """Tells how much of the time is over: from 0 to 1, never less than before."""
+
+    def __init__(self, progress: Progress | None, clock: Clock, start_s: float, seconds: float) -> None:
+        self._progress, self.clock, self._start_s, self.seconds = progress, clock, start_s, seconds
+        self._told = 0.0
+        self._say("looking who else uses it", 0.0)
+
+    def tell(self, words: str) -> None:
+        """What is done now."""
+        self._say(words, min(0.99, (self.clock() - self._start_s) / self.seconds))
+
+    def end(self) -> None:
+        """All of it is done."""
+        self._say("done", 1.0)
+
+    def deadline_s(self, share: float) -> float:
+        """When this share of the time is over."""
+        return self._start_s + share * self.seconds
+
+    def left_s(self) -> float:
+        """What is left of the time."""
+        return self._start_s + self.seconds - self.clock()
+
+    def _say(self, words: str, ratio: float) -> None:
+        self._told = max(self._told, ratio)
+        if self._progress is not None:
+            self._progress(words, self._told)
+
+
+@dataclass(slots=True)
+class _Found:
+    identity: MachineIdentity
+    outcome: Outcome
+    versions: dict[str, str]
+    clocks_hz: dict[str, float]
+    flags: list[str]
+    all_reduce_s: dict[int, tuple[tuple[int, Measured], ...]]
+
+    def calibration(self, took_s: float) -> Calibration:
+        values = self.outcome.measured
+        return Calibration(
+            identity=self.identity,
+            measured_unix_s=time.time(),
+            took_s=took_s,
+            versions=self.versions,
+            clocks_hz=self.clocks_hz,
+            reads=_curve(values.get("reads", {})),
+            copies=_curve(values.get("copies", {})),
+            attention=_curve(values.get("attention", {})),
+            products={str(name): value for name, value in values.get("products", {}).items()},
+            launch_s=values.get("launch_s", {}).get(None),
+            graph_launch_s=values.get("graph_launch_s", {}).get(None),
+            all_reduce_s=self.all_reduce_s,
+            flags=tuple(self.flags + self.outcome.problems),
+        )
+
+
+def _curve(values: dict[int | str | None, Measured]) -> tuple[tuple[int, Measured], ...]:
+    return tuple(sorted(((int(key or 0), value) for key, value in values.items()), key=lambda point: point[0]))
+
+
+def _default_device() -> str:
+    if find_spec("torch") is None:
+        return "cpu"
+    try:
+        there = torch_device.torch_here("cuda").cuda.is_available()
+    except RooflensError:
+        return "cpu"
+    return "cuda:0" if there else "cpu"
+
+
+def _refuse(what: str, used: str | None, force: bool) -> list[str]:
+    """The flag of a measurement that others disturb; RooflensError unless that is wanted."""
+    if used is None:
+        return []
+    if not force:
+        raise RooflensError(f"{what} is in use: {used}; stop that, or measure what it leaves with --force")
+    return [f"{DISTURBED}: {used}"]
+
+
+def _of_cpu(meter: Meter, force: bool) -> _Found:
+    try:
+        from rooflens.collector.calibrate import cpu
+    except ImportError:
+        raise RooflensError("calibration needs NumPy: pip install 'rooflens[sidecar]'") from None
+
+    flags = _refuse("this processor", busy.cpu_busy(), force)
+    clocks, before = cpu.CoreClock(), busy.cpu_use()
+    meter.tell("filling memory")
+    with ThreadPoolExecutor(len(usable_cores())) as pool:
+        quantities = cpu.quantities(meter.seconds, meter.clock, pool)
+        outcome = Rounds(meter.clock, meter.tell, clocks.look).run(quantities, meter.deadline_s(MEASURED_SHARE))
+    flags += cpu.flags(cpu.largest_bytes(meter.seconds)) + ([] if flags else _disturbed_while(before))
+    return _Found(identity_of_cpu(), outcome, versions_of_numpy(), clocks.clocks_hz(), flags, {})
+
+
+def _several(torch: Any, device: Any) -> bool:
+    return bool(device.type == "cuda" and torch.cuda.device_count() > 1)
+
+
+def _of_torch(torch: Any, device: Any, meter: Meter, force: bool) -> _Found:
+    if device.type == "cpu":
+        flags, before = _refuse("this processor", busy.cpu_busy(), force), busy.cpu_use()
+        outcome = torch_device.measure(torch, device, meter.seconds, meter.deadline_s(MEASURED_SHARE), meter.clock,
+                                       meter.tell)  # fmt: skip
+        flags = ["measured through torch", *flags, *([] if flags else _disturbed_while(before))]
+        return _Found(identity_of_cpu(), outcome, versions_of_torch(torch, "cpu"), {}, flags, {})
+    with nvml() as library:
+        used = _used(library, torch)  # before torch opens the device and is one of those who use it
+        identity = identity_of_torch(device)
+        mine = used[identity.device_uuid] if identity.device_uuid in used else _held(torch, device)
+        flags = _refuse(f"{device} ({identity.name})", mine, force)
+        handle = attempt(library.nvmlDeviceGetHandleByUUID, identity.device_uuid) if library is not None else None
+        clocks = torch_device.DeviceClocks(library, handle)
+        share = MEASURED_SHARE - (REDUCE_SHARE if _several(torch, device) else 0.0)
+        outcome = torch_device.measure(torch, device, meter.seconds, meter.deadline_s(share), meter.clock, meter.tell,
+                                       clocks.look)  # fmt: skip
+        clocks_hz = clocks.clocks_hz()
+    reduced = _all_reduce(torch, used, meter, force, outcome) if _several(torch, device) else {}
+    return _Found(identity, outcome, versions_of_torch(torch, device.type), clocks_hz, flags, reduced)
+
+
+def _used(library: Any, torch: Any) -> dict[str | None, str | None]:
+    """By uuid, who uses each NVIDIA device."""
+    if library is None or torch.version.hip:
+        return {}
+    own = 1 if torch.cuda.is_initialized() else 0
+    uuids = [device.uuid for device in nvidia_devices(library)]
+    handles = {uuid: attempt(library.nvmlDeviceGetHandleByUUID, uuid) for uuid in uuids}
+    return {uuid: busy.gpu_busy(library, handle, own) for uuid, handle in handles.items() if handle is not None}
+
+
+def _held(torch: Any, device: Any) -> str | None:
+    """That others hold memory of a device of which no driver's library says who uses it; None if they do not."""
+    found = attempt(torch.cuda.mem_get_info, device)
+    if found is None:
+        return None
+    others = found[1] - found[0] - torch.cuda.memory_reserved(device)
+    return f"others hold {others / 1e9:.1f} GB of its memory" if others > HELD_SHARE * found[1] else None
+
+
+def _all_reduce(
+    torch: Any, used: dict[str | None, str | None], meter: Meter, force: bool, outcome: Outcome
+) -> dict[int, tuple[tuple[int, Measured], ...]]:
+    """Between all devices, and between two where time is left for it; what is not known goes to ``outcome``."""
+    found = {}
+    count = torch.cuda.device_count()
+    if any(used.values()) and not force:
+        outcome.problems.append("all_reduce is not known: another of the devices is in use")
+        return {}
+    for devices in sorted({2, count}, reverse=True):
+        meter.tell(f"all-reduce between {devices} devices")
+        curve, problem = all_reduce.between("nccl", devices, max(0.0, meter.left_s()))
+        if curve is not None:
+            found[devices] = curve
+        if problem is not None:
+            outcome.problems.append(problem)
+    return found
+
+
+def _disturbed_while(before: busy.CpuUse | None) -> list[str]:
+    """The flag of a measurement beside others who came after it began."""
+    after = busy.cpu_use()
+    if before is None or after is None:
+        return []
+    cores = busy.others_cores(before, after)
+    return [f"{DISTURBED}: {cores:.1f} of {len(usable_cores())} cores"] if busy.too_much(cores) else []

@@ -1,0 +1,186 @@
+"""The file of a calibration: written for one identity, found again by it, and never believed blindly."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from rooflens.calibration_records import Calibration, MachineIdentity
+from rooflens.collector.calibrate.read_json import parse
+from rooflens.collector.calibrate.versions import changed
+from rooflens.records import RooflensError
+
+SUBFOLDER = "calibrations"
+LARGEST_BYTES = 1 << 20
+STALE_AFTER_S = 180 * 86400.0
+FUTURE_S = 86400.0  # clocks of two machines, or one that was set, may be off by this much
+NAME_DIGITS = 24
+MOST_LOOKED_AT = 64  # files of a folder, to say why none of them is of this machine
+AGAIN = "measure again: rooflens calibrate"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a state folder holds for one identity: a calibration to use, or in ``problem`` why there is none.
+
+    ``path`` is that of the file, whether it can be used or not. All three are None where nothing was ever measured.
+    """
+
+    calibration: Calibration | None = None
+    path: Path | None = None
+    problem: str | None = None
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where learned state is kept; calibrations are in the folder of that name below it.
+
+    ROOFLENS_STATE_DIR, else rooflens in XDG_STATE_HOME, else in ~/.local/state.
+    """
+    if environ.get("ROOFLENS_STATE_DIR"):
+        return Path(environ["ROOFLENS_STATE_DIR"])
+    if environ.get("XDG_STATE_HOME", "").startswith("/"):  # its specification has relative ones ignored
+        return Path(environ["XDG_STATE_HOME"], "rooflens")
+    home = environ.get("HOME")
+    if not home:
+        raise RooflensError("no HOME to keep calibrations below: set ROOFLENS_STATE_DIR to a folder")
+    return Path(home, ".local", "state", "rooflens")
+
+
+def path_of(identity: MachineIdentity, folder: Path) -> Path:
+    """The file of this identity below a state folder; the name says nothing but that it is this one."""
+    words = json.dumps(asdict(identity), sort_keys=True)
+    return folder / SUBFOLDER / f"{hashlib.sha256(words.encode()).hexdigest()[:NAME_DIGITS]}.json"
+
+
+def save(calibration: Calibration, folder: Path) -> Path:
+    """Write it below the state folder ``folder``, readable by its owner only, in place of an older one of the same
+    identity; the path. RooflensError where that cannot be written.
+    """
+    path = path_of(calibration.identity, folder)
+    words = json.dumps(asdict(calibration), indent=1, sort_keys=True, allow_nan=False) + "\n"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number, aside = tempfile.mkstemp(prefix=".writing-", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(words)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(aside)
+            raise
+    except OSError as error:
+        raise RooflensError(
+            f"the calibration could not be written to {path.parent}: {error.strerror or error}; "
+            "set ROOFLENS_STATE_DIR to a folder that can be written"
+        ) from None
+    return path
+
+
+def load(path: Path) -> Calibration:
+    """The calibration in this file; RooflensError, one line, for whatever is wrong with it."""
+    words = _bounded(path)
+    try:
+        return parse(words)
+    except UnicodeDecodeError:
+        raise RooflensError(f"{path} is no calibration: it is not text; {AGAIN}") from None
+    except json.JSONDecodeError as error:
+        raise RooflensError(f"{path} is no calibration: no JSON in line {error.lineno}; {AGAIN}") from None
+    except ValueError as error:
+        raise RooflensError(f"{path} is no calibration: {error}; {AGAIN}") from None
+
+
+def _bounded(path: Path) -> bytes:
+    """What the file holds, if it is a file and no longer than a calibration is."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise RooflensError(f"{path} is no file; give the path of a calibration, or {AGAIN}")
+            words = file.read(LARGEST_BYTES + 1)
+    except FileNotFoundError:
+        raise RooflensError(f"no calibration at {path}; measure one: rooflens calibrate") from None
+    except OSError as error:
+        raise RooflensError(f"{path} cannot be read: {error.strerror or error}; check its owner and mode") from None
+    except ValueError:  # a null character in the path
+        raise RooflensError(f"{str(path)!r} is no path; give that of a calibration") from None
+    if len(words) > LARGEST_BYTES:
+        raise RooflensError(f"{path} is no calibration: longer than {LARGEST_BYTES} bytes; {AGAIN}")
+    return words
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe in its place would be waited for
+
+
+def why_foreign(calibration: Calibration, identity: MachineIdentity) -> str | None:
+    """In which way it is of another machine or device than ``identity``; None if it is of this one."""
+    for field in fields(MachineIdentity):
+        there, here = getattr(calibration.identity, field.name), getattr(identity, field.name)
+        if there != here:
+            return f"it is of another machine: {field.name} is {_said(there)} there and {_said(here)} here"
+    return None
+
+
+def _said(value: object) -> str:
+    return "not known" if value is None else str(value)
+
+
+def is_stale(calibration: Calibration, now_unix_s: float, versions: Mapping[str, str]) -> str | None:
+    """Why it may no longer hold, in words: its age, a date ahead of now, another driver, or another major release
+    of what it was measured through (``versions``: versions_here()); None if it holds.
+    """
+    age_s = now_unix_s - calibration.measured_unix_s
+    if age_s > STALE_AFTER_S:
+        return f"it was measured {age_s / 86400:.0f} days ago"
+    if age_s < -FUTURE_S:
+        return "it is dated ahead of this machine's clock"
+    return changed(calibration.versions, versions)
+
+
+def find(identity: MachineIdentity, folder: Path, now_unix_s: float, versions: Mapping[str, str]) -> Found:
+    """The calibration of this identity below the state folder ``folder``, if there is one that still holds.
+
+    Never raises: a file that cannot be read, is of another machine or is stale comes back as ``problem``, one line.
+    """
+    path = path_of(identity, folder)
+    if not os.path.lexists(path):
+        return Found(problem=_changed_machine(identity, path.parent))
+    try:
+        calibration = load(path)
+    except RooflensError as error:
+        return Found(path=path, problem=str(error))
+    foreign = why_foreign(calibration, identity)
+    if foreign is not None:
+        return Found(path=path, problem=f"{path} is not used: {foreign}; {AGAIN}")
+    stale = is_stale(calibration, now_unix_s, versions)
+    if stale is not None:
+        return Found(path=path, problem=f"the calibration of {identity.name} is not used: {stale}; {AGAIN}")
+    return Found(calibration, path)
+
+
+def _changed_machine(identity: MachineIdentity, folder: Path) -> str | None:
+    """That this very machine was calibrated as something else, such as with fewer cores; None if it never was."""
+    if identity.machine is None:
+        return None
+    try:
+        files = sorted(folder.glob("*.json"))[:MOST_LOOKED_AT]
+    except OSError:
+        return None
+    for path in files:
+        try:
+            other = load(path)
+        except RooflensError:
+            continue
+        there = other.identity
+        if (there.kind, there.machine, there.device_uuid) == (identity.kind, identity.machine, identity.device_uuid):
+            return f"{path} is not used: {why_foreign(other, identity)}; {AGAIN}"
+    return None
