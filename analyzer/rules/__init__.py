@@ -14,6 +14,7 @@ from rooflens.analyzer.rules.measurement_invalid import measurement_invalid
 from rooflens.analyzer.rules.memory_bound_waste import memory_bound_waste
 from rooflens.analyzer.rules.missed_batching import missed_batching
 from rooflens.analyzer.rules.prefill_interference import prefill_interference
+from rooflens.analyzer.rules.throttling import throttling
 from rooflens.findings import Code, Finding
 
 Judge = Callable[[Case], Finding]
@@ -25,6 +26,7 @@ RULES: Mapping[Code, Judge] = MappingProxyType({
     Code.KV_PRESSURE: kv_pressure,
     Code.MISSED_BATCHING: missed_batching,
     Code.PREFILL_INTERFERENCE: prefill_interference,
+    Code.THROTTLING: throttling,
     Code.MEASUREMENT_INVALID: measurement_invalid,
     Code.INSUFFICIENT_INPUT: insufficient_input,
 })  # fmt: skip

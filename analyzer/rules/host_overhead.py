@@ -8,8 +8,9 @@ from rooflens.analyzer.rules.answers import NO_HOOK, active_s, cannot_tell, clea
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.bounds import bounds
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.host_counters import by_counters, weighed
 from rooflens.analyzer.sums import filled, known_sum, steps_of, time_spent
-from rooflens.findings import Code, Evidence, Finding, Price
+from rooflens.findings import Code, Evidence, Finding, Price, Status
 from rooflens.live_records import Window, WindowFigures
 from rooflens.records import StepTable
 
@@ -22,7 +23,7 @@ DEVICE_CLEAR_RATIO = 0.9  # the events leave out a little of every step
 NO_WAIT_RATIO = 0.05  # of the step: then the result was there already when the engine asked
 NO_WAIT_SHARE = 0.8  # of the steps
 CALL_RATIO = 0.5  # of the step inside the executor's call: it may compute there, which is no host overhead
-NEED_DEVICE = "device time of the steps: ROOFLENS_DEVICE_TIME=1"
+NEED_DEVICE = "device time of the steps: ROOFLENS_DEVICE_TIME=1, or counters of the devices: docs/counters.md"
 
 
 def host_overhead(case: Case) -> Finding:
@@ -31,21 +32,39 @@ def host_overhead(case: Case) -> Finding:
     An engine that schedules a step only after the last output: fires when the time between steps, while requests
     are there, is a quarter of all or more, and 15 % or more at the median step. An engine that schedules ahead: when
     device time is less than three quarters of the steps' time, or when in 80 % of the steps it never waited for the
-    output (the result was already there) though it was not busy inside the executor's call. Else cannot_tell, which
-    ROOFLENS_DEVICE_TIME=1 cures. The price is the time between steps beyond the 5 % that a tuned engine needs.
+    output (the result was already there) though it was not busy inside the executor's call. Without device time
+    counters of the devices stand in, for the whole window: the share of the time with requests in which anything
+    computed, below three quarters, idle time taken off. So they do for an engine that is only seen by its metrics page,
+    or that waits inside its steps. Else cannot_tell, which ROOFLENS_DEVICE_TIME=1 cures. The processor time of the
+    engine core makes it surer where its busiest thread never waits, and less sure, in words, where that idles as well;
+    so do devices that work nine tenths of the time. The price is the time between steps beyond the 5 % that a tuned
+    engine needs, or that in which no device works beyond a tenth.
     """
     if (few := too_few(case, CODE)) or case.window is None:
         return few or cannot_tell(case, CODE, NO_HOOK)
-    window, figures = case.window, case.figures[-1]
+    return weighed(case, _judge(case, case.window, case.figures[-1]))
+
+
+def _judge(case: Case, window: Window, figures: WindowFigures) -> Finding:
     single = bool((steps_of(window.steps) == 1).all()) and figures.between_s is not None
     if not single or not {"submit_monotonic_s", "output_monotonic_s", "observed_s"} <= window.steps.columns.keys():
-        return cannot_tell(case, CODE, NO_HOOK)
+        return by_counters(case, _remedy(case)) or cannot_tell(case, CODE, NO_HOOK)
     info = case.info
     if info is None or info.async_scheduling is None or info.concurrent_batches is None:
-        return cannot_tell(case, CODE, "whether the engine schedules ahead of the output (its settings)")
+        settings = "whether the engine schedules ahead of the output (its settings)"
+        return by_counters(case, _remedy(case)) or cannot_tell(case, CODE, settings)
     if info.async_scheduling is False and info.concurrent_batches == 1:
-        return _one_by_one(case, window, figures)
+        found = _one_by_one(case, window, figures)
+        within = by_counters(case, _remedy(case)) if found.status is Status.CLEARED and not _timed(window) else None
+        return within if within is not None and within.status is Status.FIRING else found
     return _ahead(case, window, figures)
+
+
+def _timed(window: Window) -> bool:
+    """Whether device time is known for half of the steps."""
+    table = window.steps
+    on_device = (filled(table, "observed_s") > 0) & table.where("device_s")
+    return bool(on_device.sum() * 2 >= len(table))
 
 
 def _one_by_one(case: Case, window: Window, figures: WindowFigures) -> Finding:
@@ -87,8 +106,8 @@ def _ahead(case: Case, window: Window, figures: WindowFigures) -> Finding:
     """Of an engine that schedules the next step before the last output has come."""
     table = window.steps
     timed = filled(table, "observed_s") > 0
-    on_device = timed & table.where("device_s")
-    if on_device.sum() * 2 >= len(table):
+    if _timed(window):
+        on_device = timed & table.where("device_s")
         device_s, observed_s = (float(table[name][on_device].sum()) for name in ("device_s", "observed_s"))
         ratio = device_s / observed_s
         evidence = (Evidence("device_time_share", ratio, "1"), *_host_times(table))
@@ -103,7 +122,7 @@ def _ahead(case: Case, window: Window, figures: WindowFigures) -> Finding:
         )
         text = f"the device works {ratio:.0%} of the steps' time and waits for the host in the rest"
         return firing(case, CODE, text, evidence, _remedy(case), confidence=0.9, price=price)
-    return _by_waiting(case, window, timed)
+    return by_counters(case, _remedy(case)) or _by_waiting(case, window, timed)
 
 
 def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Finding:

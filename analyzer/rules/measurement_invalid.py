@@ -10,6 +10,7 @@ import numpy as np
 from rooflens.analyzer.rules.answers import cannot_tell, cleared, firing
 from rooflens.analyzer.rules.bounds import below_floor
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.counter_faults import counter_faults
 from rooflens.analyzer.sums import clock_jumps_s, filled
 from rooflens.findings import Code, Evidence, Finding, Severity
 from rooflens.live_records import Window
@@ -29,12 +30,14 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """One contradiction: what it is, what not to trust because of it, the fact, and whether only wall times suffer."""
+    """One contradiction: what it is, what not to trust because of it, the fact, whether it is only worth knowing, and
+    the next step where it has one of its own."""
 
     text: str
     distrust: str
     fact: Evidence
     mild: bool = False
+    remedy: str = ""
 
 
 def measurement_invalid(case: Case) -> Finding:
@@ -43,14 +46,18 @@ def measurement_invalid(case: Case) -> Finding:
     Fires when the steps of the window together were faster than their floor by more than 3 %, or, of an engine whose
     steps cannot shorten each other, more than 2 % of them were; when more than 1 % of the steps were lost or damaged;
     when counts are negative or break their identities (more tokens generated or prefilled than computed, more blocks
-    used than there are, more busy time than time); when the source complained (a counter that went down). A jump of
-    the wall clock is info: durations do not depend on it. The evidence says which figures not to trust; where that is
-    the floor, no other rule decides or prices by it. No price.
+    used than there are, more busy time than time); when the source complained (a counter that went down); when the
+    counters of the devices cannot be (below). A jump of the wall clock is info: durations do not depend on it. The
+    evidence says which figures not to trust; where that is the floor, no other rule decides or prices by it, where it
+    is what the devices measured of themselves, none concludes anything from that. No price.
+    Counters cannot be where a ratio is beyond 1.05; where every measured ratio is 0, or that of DRAM alone, while steps
+    ran (or kernels by GPU-Util of 0.5 and a power of 0.4 of the limit: the one use of GPU-Util); or where they hold
+    less than four fifths of the bytes that the steps must move, less what the last caches may keep.
     """
     window = case.window
     if window is None or not case.figures:
         return cannot_tell(case, CODE, NO_STEPS)
-    faults = [*_floor(case, window), *_lost(case, window), *_counts(case, window), *_source(window)]
+    faults = [*_floor(case, window), *_lost(case, window), *_counts(case, window), *_source(window), *_counters(case)]
     if not faults and not len(window.steps):
         return cannot_tell(case, CODE, NO_STEPS)
     if not faults:
@@ -120,6 +127,13 @@ def _source(window: Window) -> Iterator[_Fault]:
         yield _Fault(text, "times of day (durations hold)", Evidence("clock_jump", jumps[0], "s"), mild=True)
 
 
+def _counters(case: Case) -> Iterator[_Fault]:
+    """What the counters of the devices contradict: themselves, or the bytes of the steps."""
+    for fault in counter_faults(case):
+        distrust = "device counters" if not fault.mild else "times of day (durations hold)"
+        yield _Fault(fault.text, distrust, fault.fact, fault.mild, fault.remedy)
+
+
 def _remedy(faults: list[_Fault]) -> str:
     names = {fault.fact.name for fault in faults}
     if "observed_over_floor" in names:
@@ -128,4 +142,5 @@ def _remedy(faults: list[_Fault]) -> str:
         return "give the sidecar processor time: it reads the ring more slowly than the engine writes it"
     if names == {"clock_jump"}:
         return "none needed for durations and rates; compare times of day across it with care"
-    return "look at what the source delivers: rooflens doctor"
+    own = next((fault.remedy for fault in faults if fault.remedy and not fault.mild), "")
+    return own or "look at what the source delivers: rooflens doctor"

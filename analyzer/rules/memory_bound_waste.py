@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rooflens.analyzer.reachable_steps import Reachable, reachable
@@ -18,6 +20,8 @@ from rooflens.analyzer.rules.answers import (
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.bounds import bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.counted import WAITING_RATIO, WORKING_RATIO, working
+from rooflens.analyzer.rules.waste_bytes import moved_bytes
 from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
 from rooflens.model_records import Bound, StepAnalysis
@@ -26,7 +30,7 @@ CODE = Code.MEMORY_BOUND_WASTE
 MARGIN_RATIO = 1.05  # beyond the slow end: one kernel misses the fits by 5 to 10 % in the median, a sum of many by less
 MEMORY_SHARE = 0.5  # of the compared floor that memory must bind: below it another resource is the story
 LEAST_WASTE_RATIO = 0.05  # of the engine's time that the steps beyond must cost, or nobody gains by changing it
-NEED_DEVICE = "device time of the steps, to tell device from host: ROOFLENS_DEVICE_TIME=1"
+NEED_DEVICE = "device time of the steps, to tell device from host: ROOFLENS_DEVICE_TIME=1, or docs/counters.md"
 
 
 def memory_bound_waste(case: Case) -> Finding:
@@ -37,9 +41,12 @@ def memory_bound_waste(case: Case) -> Finding:
     and 88 % for bf16 weights, 14 us and 86 % for KV), 2.5 us for a launch, and all-reduces as they were measured.
     Launches are those of captured graphs whether the engine has them or not: to run without is part of the waste.
     Within the spread of these kernels: cleared. Beyond its slow end by more than 5 %: fires when device time says that
-    the excess is spent on the device, and is host_overhead's when device time is short; without device time it cannot
-    be told. On hardware whose roof was measured here instead of printed, what is reachable is not known either. The
-    price is the device time beyond what usual kernels take, from the slow to the fast end of their spread.
+    the excess is spent on the device, and is host_overhead's when device time is short. Where no step has device time
+    counters of the devices stand in for the window: when something computed in nine tenths of the time with requests,
+    so much of the steps is device time at least. Without either it cannot be told. Counters of DRAM beside it tell
+    whether the devices move more bytes than the model needs (with the experts that routing is expected to read), or the
+    same ones slowly. On hardware of which nobody knows what kernels reach, it cannot be told. The price is the device
+    time beyond what usual kernels take, from the slow to the fast end of their spread.
     """
     if few := too_few(case, CODE):
         return few
@@ -59,22 +66,54 @@ def memory_bound_waste(case: Case) -> Finding:
     if observed_s <= MARGIN_RATIO * slow_s:
         return cleared(case, CODE, "the steps take no longer than these bytes may take", *evidence)
     timed = rows & table.where("device_s")
-    if timed.sum() * 2 < rows.sum() or _count(case, timed) < LEAST_STEPS:
+    if timed.sum() * 2 >= rows.sum() and _count(case, timed) >= LEAST_STEPS:
+        device_s = float(filled(table, "device_s")[timed].sum())
+        return _judge(case, reach, timed, _OnDevice(device_s, device_s, device_s, 0.8), evidence)
+    spent = _by_counters(case, observed_s)
+    if spent is None or (spent.low_s <= MARGIN_RATIO * slow_s < spent.high_s):
         return cannot_tell(case, CODE, NEED_DEVICE)
-    columns = (filled(table, "device_s"), reach.slow_s, reach.reachable_s, reach.fast_s)
-    device_s, slow_s, usual_s, fast_s = (float(column[timed].sum()) for column in columns)
-    evidence = (*evidence, Evidence("device_time", device_s, "s"))
-    if device_s <= MARGIN_RATIO * slow_s or device_s - usual_s < LEAST_WASTE_RATIO * active_s(figures):
+    return _judge(case, reach, rows, spent, evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnDevice:
+    """Seconds that the judged steps spend on the device, with hard bounds, and how sure a finding by them is."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    confidence: float
+
+
+def _by_counters(case: Case, observed_s: float) -> _OnDevice | None:
+    """By the share of time in which the devices worked: clearly most of it, or little; None between or not known."""
+    found = working(case)
+    if found is None or (found.low < WORKING_RATIO and found.high >= WAITING_RATIO):
+        return None
+    low_s = max(0.0, observed_s - found.waiting_s)
+    high_s = observed_s if found.low >= WORKING_RATIO else min(observed_s, found.high * active_s(case.figures[-1]))
+    return _OnDevice((low_s + high_s) / 2, low_s, max(low_s, high_s), 0.7)
+
+
+def _judge(case: Case, reach: Reachable, rows: Mask, spent: _OnDevice, evidence: tuple[Evidence, ...]) -> Finding:
+    """By the device time of ``rows`` against what kernels take for their bytes."""
+    figures = case.figures[-1]
+    slow_s, usual_s, fast_s = (float(c[rows].sum()) for c in (reach.slow_s, reach.reachable_s, reach.fast_s))
+    evidence = (*evidence, Evidence("device_time", spent.seconds, "s"))
+    waste_s = spent.seconds - usual_s
+    if spent.low_s <= MARGIN_RATIO * slow_s or waste_s < LEAST_WASTE_RATIO * active_s(figures):
         return cleared(case, CODE, "the excess is not spent on the device", *evidence)
     price = priced(
-        device_s - usual_s,
-        device_s - slow_s,
-        device_s - fast_s,
+        waste_s,
+        spent.low_s - slow_s,
+        spent.high_s - fast_s,
         active_s(figures),
         "device time of the memory-bound steps beyond what usual kernels take for their bytes (slow to fast ones)",
     )
-    text = f"memory-bound steps take {device_s / slow_s:.1f} times what even a slow kernel needs for their bytes"
-    return firing(case, CODE, text, evidence, _remedy(case, rows), confidence=0.8, price=price)
+    moved = moved_bytes(case, rows)
+    text = f"memory-bound steps take {spent.seconds / slow_s:.1f} times what even a slow kernel needs for their bytes"
+    remedy = "; ".join(each for each in (moved.remedy, _remedy(case, rows)) if each)
+    return firing(case, CODE, text + moved.text, (*evidence, *moved.evidence), remedy, spent.confidence, price)
 
 
 def _evidence(analysis: StepAnalysis, reach: Reachable, rows: Mask) -> tuple[Evidence, ...]:

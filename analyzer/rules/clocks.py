@@ -1,0 +1,73 @@
+"""The clocks of an engine's devices while steps ran, and what the steps would take at others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rooflens.analyzer.efficiency import efficiency_of
+from rooflens.analyzer.reachable_steps import Reachable, ReachableSteps
+from rooflens.analyzer.roofline import Roofline
+from rooflens.analyzer.rules.counter_faults import MOST_RATIO
+from rooflens.device_records import WindowCounters
+from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.records import StepTable
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Clocks while the devices worked as shares of the highest, None for not known, or for a share that cannot be.
+
+    ``of_datasheet`` is the SM clock over the one at which the datasheet's peak is printed, which what is reachable is
+    said of; it may exceed 1.
+    """
+
+    sm: float | None
+    memory: float | None
+    of_datasheet: float | None
+
+
+def clocks_of(counters: WindowCounters, hardware: HardwareSpec | None) -> Clocks:
+    """The clocks of one window; an SM clock without a known highest is held against that of the hardware's file."""
+    hertz = counters.sm_clock_hz
+    printed_hz = hardware.datasheet_clock_hz if hardware is not None else None
+    sm = counters.sm_clock_ratio
+    if sm is None and hertz is not None and hardware is not None and printed_hz:
+        sm = hertz / (printed_hz * highest_over_datasheet(hardware))
+    sm, memory = _possible(sm), _possible(counters.memory_clock_ratio)
+    if sm is None or hardware is None:
+        return Clocks(sm, memory, None)
+    if hertz is not None and printed_hz:
+        return Clocks(sm, memory, hertz / printed_hz)
+    return Clocks(sm, memory, sm * highest_over_datasheet(hardware))
+
+
+def highest_over_datasheet(hardware: HardwareSpec) -> float:
+    """The highest clock over the one that the printed peak holds at: what the ceiling exceeds the peak by.
+
+    Of the formats the least, since a ceiling may also be higher by an announced rate or a narrower accumulator.
+    """
+    ceilings, peaks = hardware.ceiling_flops_per_s, hardware.peak_flops_per_s
+    return min((ceilings[name] / peaks[name] for name in peaks if name in ceilings), default=1.0)
+
+
+def steps_at(
+    roofline: Roofline, table: StepTable, analysis: StepAnalysis, sm_of_datasheet: float = 1.0, memory: float = 1.0
+) -> Reachable | None:
+    """What the steps of ``table`` can take at other clocks, by published kernels; None where none are known.
+
+    ``sm_of_datasheet`` is as terms_of takes its clock_ratio, ``memory`` of the highest memory clock, which the
+    datasheet's bandwidth is of. A calibration is left aside: the clocks while it was measured are in it already.
+    """
+    hardware = roofline.hardware
+    efficiency = efficiency_of(hardware)
+    if efficiency is None:
+        return None
+    slower = roofline
+    if memory != 1.0:
+        rate = hardware.memory_bandwidth_bytes_per_s * memory
+        slower = roofline.on(replace(hardware, memory_bandwidth_bytes_per_s=rate))
+    return ReachableSteps(slower, efficiency, sm_of_datasheet, roofline.eager).of(table, analysis)
+
+
+def _possible(ratio: float | None) -> float | None:
+    return min(ratio, 1.0) if ratio is not None and 0 < ratio <= MOST_RATIO else None

@@ -1,0 +1,87 @@
+"""The counters of the newest window as rules use them: what they cover, and how much of the time the devices worked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rooflens.analyzer.rules.answers import active_s
+from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.counter_faults import counter_faults, profiling_doubted
+from rooflens.device_records import WindowCounters
+from rooflens.findings import Evidence
+from rooflens.live_records import WindowFigures
+
+LEAST_COVERED_RATIO = 0.5  # of the window: what half of it shows may be of the other kind of steps
+WORKING_RATIO = 0.9  # of the time that requests were there: the device is what takes the time
+WAITING_RATIO = 0.75  # below it a quarter of the time waits for the host, as by device time
+NO_COUNTERS = "counters of the engine's devices: docs/counters.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """The share of the time with requests in which the devices computed anything, and its hard bounds, 0 to 1.
+
+    ``waiting_s`` is the most that they can have stood still in that time, in seconds.
+    """
+
+    low: float
+    high: float
+    waiting_s: float
+
+    @property
+    def middle(self) -> float:
+        """Half way between the bounds."""
+        return (self.low + self.high) / 2
+
+
+def counters_of(case: Case) -> WindowCounters | None:
+    """Those of the newest window where they cover half of it or more; None without any."""
+    counters = case.window.counters if case.window is not None else None
+    return counters if counters is not None and counters.covered_ratio >= LEAST_COVERED_RATIO else None
+
+
+def profiled(case: Case) -> WindowCounters | None:
+    """The same where no ratio that the devices measured is doubted; None else."""
+    counters = counters_of(case)
+    return None if counters is None or profiling_doubted(counter_faults(case)) else counters
+
+
+def with_requests(figures: WindowFigures, covered_ratio: float) -> tuple[float, float]:
+    """(least, most) share of the covered time in which requests were there, 0 to 1.
+
+    Time of which it is not known what it was may be either, and so may all that the samples do not cover.
+    """
+    span_s = figures.span_s
+    if span_s <= 0 or covered_ratio <= 0:
+        return 0.0, 1.0
+    unknown_s = figures.not_recorded_s if figures.idle_s is not None else max(0.0, span_s - active_s(figures))
+    covered_s = covered_ratio * span_s
+    least_s = active_s(figures) - (span_s - covered_s)
+    most_s = active_s(figures) + unknown_s
+    least, most = (min(max(each_s, 0.0) / covered_s, 1.0) for each_s in (least_s, most_s))
+    return least, most
+
+
+def working(case: Case) -> Working | None:
+    """How much of the time with requests the devices worked; None without a trusted counter of all of them.
+
+    Devices of a pipeline wait for one another by design, so that theirs says nothing of the host.
+    """
+    counters, figures = profiled(case), case.figures[-1] if case.figures else None
+    if counters is None or figures is None or counters.graphics_ratio is None:
+        return None
+    if counters.devices < counters.devices_expected or (case.info is not None and case.info.pipeline_parallel > 1):
+        return None
+    least, most = with_requests(figures, counters.covered_ratio)
+    ratio = min(max(counters.graphics_ratio, 0.0), 1.0)
+    low = min(1.0, ratio / most) if most else 0.0
+    high = min(1.0, ratio / least) if least else 1.0
+    return Working(low, high, (1 - low) * most * figures.span_s)
+
+
+def working_evidence(found: Working) -> tuple[Evidence, ...]:
+    """The bounds as facts of a finding."""
+    return (
+        Evidence("devices_worked_share_low", found.low, "1"),
+        Evidence("devices_worked_share_high", found.high, "1"),
+    )

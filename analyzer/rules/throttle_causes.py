@@ -1,0 +1,96 @@
+"""Why clocks are held down, by the reasons that the devices gave, and what to do about each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from rooflens.device_records import CounterSource, Throttle, WindowCounters
+
+LEAST_FLAG_RATIO = 0.1  # of the covered time: a reason in force for less explains no mean clock
+MOST_FLAG_RATIO = 0.5  # in force for most of the time: the cause is hardly in doubt
+OWN_LIMIT_RATIO = 0.75  # of the power limit: a card that its own limit caps draws nearly all of it
+SURE, LIKELY, UNSAID = 0.9, 0.8, 0.7  # confidence with a reason for most of the time, for some of it, with none
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why in a few words, the next step, and how sure it is that the clock is what takes the time."""
+
+    text: str
+    remedy: str
+    confidence: float
+
+
+TEXTS: Mapping[Throttle, tuple[str, str]] = MappingProxyType({
+    Throttle.POWER_CAP: (
+        "a power cap",
+        "raise the power limit where the card allows it (nvidia-smi -pl), or lower it on purpose elsewhere",
+    ),
+    Throttle.POWER_BRAKE: (
+        "a power brake from outside",
+        "look at the power supply, its cables and the rack's power limit: something outside of the card brakes it",
+    ),
+    Throttle.THERMAL: ("heat", "cool it: airflow, inlet temperature, fans, neighbours in the chassis"),
+    Throttle.HARDWARE_THERMAL: (
+        "heat, by the hardware's own protection",
+        "cool it now: airflow, fans, a heat sink that came off; the hardware protects itself",
+    ),
+    Throttle.HARDWARE_SLOWDOWN: (
+        "a slow-down by the hardware",
+        "check the power supply and its cables, then replace the part (nvidia-smi -q -d PERFORMANCE)",
+    ),
+    Throttle.SYNC_BOOST: (
+        "a boost group that follows its slowest device",
+        "find the slowest device of the boost group, or take this one out of it",
+    ),
+    Throttle.APPLICATION_CLOCKS: (
+        "clocks that somebody set",
+        "give the clocks back: nvidia-smi -rgc and -rac (-lgc and -ac set them)",
+    ),
+})  # fmt: skip
+PLATFORM = (
+    "the platform's power limit: the card draws {:.0%} of its own",
+    "raising the card's limit changes nothing: look for a cap of the chassis, its management controller or its power "
+    "supplies, and whether the chassis is made for this card",
+)
+NO_REASON = ("no reason given", "look for a locked clock (nvidia-smi -q -d CLOCK,PERFORMANCE) and free it: -rgc, -rmc")
+MEMORY = ("the memory clock alone", "free the memory clock (nvidia-smi -rmc, -rac) and check the performance state")
+AMD_REMEDY = "compare `amd-smi metric --clock --power` with `amd-smi static --limit`; reset with `amd-smi reset`"
+
+
+def reasons_of(counters: WindowCounters) -> tuple[tuple[Throttle, float], ...]:
+    """The reasons in force for a tenth of the time or more, the longest first."""
+    shares = sorted(counters.throttled_ratio.items(), key=lambda pair: (-pair[1], list(Throttle).index(pair[0])))
+    return tuple((reason, share) for reason, share in shares if share >= LEAST_FLAG_RATIO)
+
+
+def cause_of(counters: WindowCounters, memory_alone: bool = False) -> Cause:
+    """The reason in force for most of the time; ``memory_alone`` where the SM clock is not the trouble."""
+    reasons = reasons_of(counters)
+    if not reasons:
+        text, remedy = MEMORY if memory_alone else NO_REASON
+        return Cause(text, _for(counters, remedy), UNSAID)
+    reason, share = reasons[0]
+    text, remedy = TEXTS[reason]
+    power = counters.power_ratio
+    if reason is Throttle.POWER_CAP and power is not None and power < OWN_LIMIT_RATIO:
+        text, remedy = PLATFORM[0].format(power), PLATFORM[1]
+    elif reason in (Throttle.POWER_CAP, Throttle.APPLICATION_CLOCKS):
+        remedy = _for(counters, remedy)
+    return Cause(text, remedy, SURE if share >= MOST_FLAG_RATIO else LIKELY)
+
+
+def flags_text(counters: WindowCounters) -> str:
+    """What the flags say, for the summary of a window that they do not matter in; nothing without any."""
+    reasons = reasons_of(counters)
+    if not reasons:
+        return ""
+    names = ", ".join(f"{str(reason).replace('_', ' ')} {share:.0%}" for reason, share in reasons)
+    return f", though the devices say: {names} of the time"
+
+
+def _for(counters: WindowCounters, remedy: str) -> str:
+    """In the words of the device's own tool."""
+    return AMD_REMEDY if counters.source is CounterSource.AMDSMI else remedy

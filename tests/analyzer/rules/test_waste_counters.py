@@ -1,0 +1,100 @@
+"""memory_bound_waste by counters: the excess is on devices that work, with more bytes or with the same ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from made_counters import beside
+from made_windows import H100, INFO, MIXTURE, ROOFLINE, case, info_with, merged, steps, window
+
+from rooflens.analyzer.reachable_steps import reachable
+from rooflens.analyzer.roofline import Roofline
+from rooflens.analyzer.rules import RULES
+from rooflens.findings import Code, Finding, Status
+from rooflens.records import StepTable
+
+WASTE = Code.MEMORY_BOUND_WASTE
+AHEAD = info_with(async_scheduling=True, concurrent_batches=2)
+
+
+def judge(code: Code, table: StepTable, info: Any = INFO, **facts: Any) -> Finding:
+    return RULES[code](beside(table, info, **facts))
+
+
+def facts_of(found: Finding) -> dict[str, Any]:
+    return {e.name: e.value for e in found.evidence}
+
+
+def test_the_excess_is_on_devices_that_work_all_the_time() -> None:
+    table = steps(factor=5.0, gap_ratio=0.0)
+    found = judge(WASTE, table, AHEAD, graphics_ratio=0.95)
+    assert found.status is Status.FIRING
+    reach = reachable(ROOFLINE, table, ROOFLINE.analyse(table))
+    assert reach is not None
+    assert found.price is not None
+    observed_s = float(table["observed_s"].sum())
+    assert found.price.saved_low_s == pytest.approx(0.95 * observed_s - reach.slow_s.sum(), rel=1e-6)
+    assert found.price.saved_s == pytest.approx(0.975 * observed_s - reach.reachable_s.sum(), rel=1e-6)
+    assert found.price.saved_high_s == pytest.approx(observed_s - reach.fast_s.sum(), rel=1e-6)
+    timed = StepTable({**table.columns, "device_s": table["observed_s"]})
+    assert (judge(WASTE, timed, AHEAD).confidence or 0.0) > (found.confidence or 0.0)
+    page = RULES[WASTE](beside(window(merged(table, 5), AHEAD), AHEAD, graphics_ratio=0.95))
+    assert page.status is Status.FIRING
+
+
+@pytest.mark.parametrize(
+    ("graphics", "status"), [(0.2, "cleared"), (0.6, "firing"), (0.8, "cannot_tell"), (0.92, "firing")]
+)
+def test_waste_is_told_where_the_share_is_clear(graphics: float, status: str) -> None:
+    """Five times the floor: at 0.2 the devices take what they may, at 0.6 they and the host both waste."""
+    assert judge(WASTE, steps(factor=5.0, gap_ratio=0.0), AHEAD, graphics_ratio=graphics).status == status
+
+
+def slow(**facts: Any) -> Finding:
+    return judge(WASTE, steps(factor=5.0, gap_ratio=0.0), AHEAD, graphics_ratio=0.95, **facts)
+
+
+def test_more_bytes_than_needed_and_the_same_bytes_slowly() -> None:
+    more = slow(ratio=1.6, ratio_low=1.4, ratio_high=1.8, dram_ratio=0.5)
+    assert "1.6 times the bytes that they need are moved" in more.summary
+    assert (more.remedy or "").startswith("find what moves more than the model needs")
+    same = slow(ratio=1.0, ratio_low=0.9, ratio_high=1.1, dram_ratio=0.2)
+    assert "no more bytes are moved than they need, at 20% of the bandwidth: kernels do not reach it" in same.summary
+    assert "attention" in (same.remedy or "")
+    unsure = slow(ratio=1.4, ratio_low=1.1, ratio_high=1.7, dram_ratio=0.3)
+    assert "bytes" not in unsure.summary.removesuffix("for their bytes")
+    assert facts_of(unsure)["counter_over_model_bytes"] == pytest.approx(1.4)
+    assert more.price == same.price == unsure.price == slow().price
+
+
+def test_a_contradicted_counter_says_nothing_of_bytes() -> None:
+    found = slow(ratio=1.6, ratio_low=1.4, ratio_high=1.8, sm_ratio=1.5)
+    assert found.status is Status.CANNOT_TELL, "nor of the time in which the devices worked"
+
+
+def test_experts_that_routing_is_expected_to_read_are_no_waste() -> None:
+    """The floor counts the fewest experts that a pass can read; uniform routing reads several times as many."""
+    info = info_with(model_config=MIXTURE, async_scheduling=True, concurrent_batches=2)
+    roofline = Roofline.of(info, H100)
+    table = steps(decode=16, roofline=roofline, factor=20.0, gap_ratio=0.0)
+    analysis = roofline.analyse(table)
+    expected = float(analysis.expected_s.sum() / analysis.floor_s.sum())
+    assert expected > 2
+    bytes_ = {"ratio": expected, "ratio_low": expected * 0.95, "ratio_high": expected * 1.05, "dram_ratio": 0.3}
+    found = RULES[WASTE](beside(table, info, roofline, graphics_ratio=0.95, **bytes_))
+    assert found.status is Status.FIRING
+    assert "no more bytes are moved than they need" in found.summary
+    twice = {name: (2 if "ratio" in name else 1) * value for name, value in bytes_.items()} | {"dram_ratio": 0.6}
+    found = RULES[WASTE](beside(table, info, roofline, graphics_ratio=0.95, **twice))
+    assert "2.0 times the bytes that they need are moved" in found.summary
+
+
+def test_prompts_move_activations_that_the_model_does_not_count() -> None:
+    table = steps(decode=32, prefill=np.where(np.arange(100) % 10 == 0, 3000, 0), factor=5.0, gap_ratio=0.0)
+    bound_s = case(table).figures[0].bound_s
+    assert 0.5 < bound_s["memory"] / sum(bound_s.values()) < 0.9
+    found = judge(WASTE, table, AHEAD, graphics_ratio=0.95, ratio=1.6, ratio_low=1.4, ratio_high=1.8)
+    assert found.status is Status.FIRING
+    assert "times the bytes that they need are moved" not in found.summary
