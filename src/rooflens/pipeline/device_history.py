@@ -77,6 +77,11 @@ class DeviceHistory:
         """A device's uuid as it was told first, whatever the case of this one."""
         return self._spelling.setdefault(uuid.casefold(), uuid)
 
+    def tells(self, source: str, uuid: str) -> bool:
+        """Whether this source told of the device, or none did so far."""
+        told = self._facts.get(uuid.casefold())
+        return not told or any(str(facts.source) == source for facts in told.values())
+
     def facts(self) -> list[DeviceFacts]:
         """The devices that are told of now, each once."""
         keys = dict.fromkeys(key for keys in self._here.values() for key in keys)

@@ -147,12 +147,13 @@ class DeviceWatch:
             engine.at_clocks(*_clocks(views))
 
     def _ask(self, engines: Mapping[str, WatchedEngine]) -> None:
-        """Tell each probe that can be told what to look at."""
+        """Tell each probe that can be told what to look at; a driver would look in vain for another one's devices."""
         uuids = frozenset(uuid for engine in engines.values() for uuid in engine.device_uuids)
         pids = frozenset(engine.pid for engine in engines.values() if engine.pid is not None)
         for place, sampled in enumerate(self._sampled):
             watch: Any = getattr(sampled.probe, "watch", None)
-            wanted: frozenset[Any] = pids if sampled.source == HOST else uuids
+            own = frozenset(uuid for uuid in uuids if self._history.tells(sampled.source, uuid))
+            wanted: frozenset[Any] = pids if sampled.source == HOST else own
             if watch is not None and self._asked.get(place) != wanted:
                 self._asked[place] = wanted
                 watch(wanted)
