@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.collector.device_tracks import ADJOIN_S, Floats, Track, tracks_of
+from rooflens.collector.device_tracks import Floats, Track, tracks_of
 from rooflens.collector.step_traffic import Ramp, StepTimes, as_floats, step_times
 from rooflens.device_records import DeviceFacts, DeviceSample
 from rooflens.records import StepTable
+
+ROUNDING_RATIO = 1e-3  # of a step's time: clocks of a machine that runs for months have a tenth of a microsecond
 
 
 def bandwidths_of(facts: DeviceFacts | None, datasheet_bytes_per_s: float | None) -> tuple[float, ...]:
@@ -85,19 +87,24 @@ class _Spreads:
         rate = np.divide(moved, modelled_s, out=np.ones_like(moved), where=by_bytes & (modelled_s > 0))
         weight = np.where(by_bytes, moved + rate * other_s, modelled_s + other_s)
         each = np.divide(ratio * bandwidth * span_s, weight, out=np.zeros_like(weight), where=weight > 0)
-        by_byte = Ramp(track.start_s, track.end_s, np.where(by_bytes, each, 0.0) * span_s)
-        by_time = Ramp(track.start_s, track.end_s, np.where(by_bytes, 0.0, each) * span_s)
-        beside = Ramp(track.start_s, track.end_s, np.where(by_bytes, each * rate, 0.0) * span_s)
         begin, end = self._times.begin_s, self._times.end_s
-        own = self._bytes / self._span_s * (by_byte(end) - by_byte(begin))
-        own += np.where(self._known, 0.0, beside(end) - beside(begin))
-        shares: Floats = own + by_time(end) - by_time(begin)
-        return shares
+
+        def lying_in(each_second: Floats) -> Floats:
+            spread = Ramp(track.start_s, track.end_s, each_second * span_s)
+            return spread(end) - spread(begin)
+
+        shares: Floats = self._bytes / self._span_s * lying_in(np.where(by_bytes, each, 0.0))
+        if not self._known.all():
+            shares += np.where(self._known, 0.0, lying_in(np.where(by_bytes, each * rate, 0.0)))
+        by_time = ~by_bytes & (weight > 0)
+        if by_time.any():
+            shares += lying_in(np.where(by_time, each, 0.0))
+        return np.maximum(shares, 0.0)
 
 
 def _covers(track: Track, times: StepTimes) -> NDArray[np.bool_]:
-    """Which steps the samples of a device cover as a whole, but for ADJOIN_S."""
+    """Which steps the samples of a device cover as a whole, as far as sums of floats tell."""
     covered = Ramp(track.start_s, track.end_s, track.end_s - track.start_s)
-    left_s = times.end_s - times.begin_s - (covered(times.end_s) - covered(times.begin_s))
-    found: NDArray[np.bool_] = left_s <= ADJOIN_S
+    span_s = times.end_s - times.begin_s
+    found: NDArray[np.bool_] = covered(times.end_s) - covered(times.begin_s) >= (1 - ROUNDING_RATIO) * span_s
     return found

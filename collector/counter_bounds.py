@@ -113,7 +113,7 @@ def ratio_low(found: Counted, traffic: StepTraffic, devices: int) -> float | Non
     model = np.where(right, begun[:, 1:], -ended[:, :-1]) / devices
     moved = found.rate[:, None] * np.where(right, shift_s[:, :-1], -shift_s[:, 1:])
     bound = _extreme(-found.fixed_low, -moved, model)
-    return None if bound is None else max(0.0, -bound * (1 + ROUNDING_RATIO * np.sign(bound)))
+    return None if bound is None else max(0.0, -bound * (1 - ROUNDING_RATIO))
 
 
 def ratio_high(found: Counted, traffic: StepTraffic, devices: int) -> float | None:

@@ -51,7 +51,7 @@ def join_counters(
     the engine has: bytes are compared only where all of them were sampled, and nobody else's.
 
     Joined are whole samples between the window's start and its last output (a step under way after it is not known
-    yet), as ``rooflens.collector.covered`` says. A stretch with lost steps or steps without a model has no model bytes,
+    yet; it is taken to begin there), as ``rooflens.collector.covered`` says. A stretch with lost steps or steps without a model has no model bytes,
     unless they are less than UNMODELLED_RATIO of its steps' time. ``counter_bytes_low`` and ``_high`` shift the ends of
     the stretch by the samples' slack, at the rates beside them, and span the device's bandwidth and the datasheet's
     where they differ; ``model_bytes_low`` and ``_high`` take each step across an end as all out and all in.
@@ -76,7 +76,7 @@ def join_counters(
         source=_source(parts),
         devices=len(parts),
         devices_expected=expected,
-        covered_ratio=_length_s(covered) / (end_s - start_s) if end_s > start_s else 0.0,
+        covered_ratio=_length_s(covered) / float(end_s - start_s) if end_s > start_s else 0.0,
         complaints=(*complaints, *_said(jumps, start_s, end_s)),
         **found,
     )
@@ -90,7 +90,7 @@ def _with_bandwidth(tracks: tuple[Track, ...]) -> tuple[tuple[Track, ...], bool]
 
 
 def _length_s(intervals: Intervals) -> float:
-    return sum(end_s - start_s for start_s, end_s in intervals)
+    return float(sum(end_s - start_s for start_s, end_s in intervals))
 
 
 def _source(parts: Sequence[Joined]) -> CounterSource | None:

@@ -36,14 +36,14 @@ class Track:
 
     @classmethod
     def of(cls, uuid: str, samples: Sequence[DeviceSample]) -> Track:
-        """The track of at least one sample; one that begins a little before the one before it ended begins there."""
+        """The track of at least one sample; one that begins about when the one before it ended begins just then."""
         start, end, slack = np.array([_times_of(sample) for sample in samples], dtype=np.float64).T
-        start[1:] = np.maximum(start[1:], end[:-1])
+        start[1:] = np.where(start[1:] - end[:-1] <= ADJOIN_S, end[:-1], start[1:])
         return cls(uuid, samples[0].source, tuple(samples), start, end, np.maximum(slack, 0.0))
 
     def follows(self) -> NDArray[np.bool_]:
         """Whether each sample but the first begins where the one before it ended; shape (samples - 1,)."""
-        found: NDArray[np.bool_] = self.start_s[1:] - self.end_s[:-1] <= ADJOIN_S
+        found: NDArray[np.bool_] = self.start_s[1:] == self.end_s[:-1]
         return found
 
     def runs(self) -> Intervals:
