@@ -154,6 +154,10 @@ def test_a_port_in_use_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
         (["--scrape", "ftp://there"], "only http and https pages are read, not ftp"),
         (["--scrape", "http://[::1/metrics"], "this is not an address of a page: write it as http://HOST:PORT/metrics"),
         (["--no-rings", "folder"], "--no-rings and a FOLDER contradict each other: leave one of them out"),
+        (["--counter-period", "0.1"], "--counter-period 0.1: it should be greater than or equal to 0.25"),
+        (["--dcgm-period", "inf"], "--dcgm-period inf: it should be"),
+        (["--dcgm", "ftp://there"], "only http and https pages are read, not ftp"),
+        (["--no-counters", "--dcgm", "a:9400"], "--no-counters and --dcgm contradict each other: leave one of them out"),
     ],
 )
 def test_a_wrong_setting_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ def counter_lines(engine: Json, width: int) -> list[Line]:
 
 def _newest(engine: Json) -> Json:
     """The counters of the newest window in which bytes could be compared, else of the newest with any."""
-    told = [window["counters"] for window in engine.get("windows") or [] if window.get("counters")]
+    told: list[Json] = [window["counters"] for window in engine.get("windows") or [] if window.get("counters")]
     compared = [counters for counters in told if counters.get("ratio") is not None]
     return (compared or told or [{}])[-1]
 

@@ -115,7 +115,9 @@ class DeviceWatch:
             elif count:
                 words.append(f"{sampled.name} every {sampled.period_s:g} s ({count} device{'s' if count > 1 else ''})")
             elif sampled.asked_for or not answered:
-                words.append(f"{sampled.name} every {sampled.period_s:g} s (no answer yet)")
+                words.append(
+                    f"{sampled.name} every {sampled.period_s:g} s ({'no device yet' if answered else 'no answer yet'})"
+                )
             else:
                 silent.append(sampled.name)
         without = f"; no device by {' or '.join(silent)}" if silent and not devices else ""

@@ -153,7 +153,7 @@ class Probes:
         told = any(
             place in self._tell and thread.sampled.source != "host" for place, thread in enumerate(self._threads)
         )
-        lines = []
+        lines: list[str] = []
         for place, thread in enumerate(self._threads):
             heard = place in self._tell or thread.sampled.asked_for
             own = thread.problem

@@ -20,14 +20,10 @@ def probes_here(period_s: float, dcgm_urls: Sequence[str] = (), dcgm_period_s: f
     A library that is not installed, or finds no device, is told of by its probe and hinders no other.
     """
     from rooflens.adapters.scrape.address import address_of
+    from rooflens.collector.amd import AmdProbe
     from rooflens.collector.dcgm import DcgmProbe
-
-    try:  # TEMPORARY until all probes are there
-        from rooflens.collector.amd import AmdProbe
-        from rooflens.collector.host import HostProbe
-        from rooflens.collector.nvml import NvmlProbe
-    except ImportError:
-        return ()
+    from rooflens.collector.host import HostProbe
+    from rooflens.collector.nvml import NvmlProbe
 
     found = [
         Sampled("NVML", "nvml", NvmlProbe(period_s=period_s), period_s),
