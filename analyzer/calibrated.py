@@ -7,15 +7,16 @@ what a clock or a power cap took while it was measured is in them already.
 
 from __future__ import annotations
 
+import bisect
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.hardware import all_names, find_hardware
-from rooflens.analyzer.read_fit import read_fit
-from rooflens.calibration_records import Calibration, Measured
+from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
@@ -49,28 +50,29 @@ def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> Hard
     if not read_bytes:
         least = min((size for size, _ in points if size >= wanted), default=points[-1][0])
     ceiling = {name: rate.best for name, rate in calibration.products.items()}
-    far = [(size, rate.best) for size, rate in points if size >= least]
+    bandwidth = max(rate.best for size, rate in points if size >= least)
+    all_best = tuple((size, rate.best) for size, rate in points)
     return HardwareSpec(
         id=THIS_CPU,
         name=calibration.identity.name,
         vendor="unknown",
         memory_bytes=calibration.identity.memory_bytes or USUAL_MEMORY_BYTES,
-        memory_bandwidth_bytes_per_s=max(rate for _, rate in far),
+        memory_bandwidth_bytes_per_s=bandwidth,
         peak_flops_per_s=ceiling,
         ceiling_flops_per_s=ceiling,
         cache_bytes=None if read_bytes else cache_bytes,
-        read_curve=tuple(far if read_bytes else ((size, rate.best) for size, rate in points)),
+        read_curve=((read_bytes, bandwidth),) if read_bytes else all_best,
         origin="measured",
         source=f"measured on this machine by rooflens calibrate, {date_text(calibration)}",
         flags=calibration.flags,
     )
 
 
-def fits(calibration: Calibration, hardware: HardwareSpec) -> bool:
-    """Whether the calibration is of such a device: a CPU of the measured one, else by the name its driver gives it."""
-    if calibration.identity.kind == CPU or hardware.id == THIS_CPU:
-        return calibration.identity.kind == CPU and hardware.id == THIS_CPU
-    name = calibration.identity.name
+def fits(identity: MachineIdentity, hardware: HardwareSpec) -> bool:
+    """Whether a device is such ``hardware``: a CPU is the measured one, others go by the name their driver gives."""
+    if identity.kind == CPU or hardware.id == THIS_CPU:
+        return identity.kind == CPU and hardware.id == THIS_CPU
+    name = identity.name
     if name.strip().casefold() in (each.casefold() for each in all_names(hardware)):
         return True
     try:
@@ -86,7 +88,7 @@ def efficiency_from(calibration: Calibration | None, hardware: HardwareSpec) -> 
     published, it is left neutral; ``source`` says which. Without a calibration of such a device: efficiency_of.
     """
     published = efficiency_of(hardware)
-    if calibration is None or not calibration.reads or not fits(calibration, hardware):
+    if calibration is None or not calibration.reads or not fits(calibration.identity, hardware):
         return published
     known = published or _neutral(hardware)
     found = replace(known, hardware=hardware.id, origin="calibrated", best=dict(known.best))
@@ -99,12 +101,28 @@ def efficiency_from(calibration: Calibration | None, hardware: HardwareSpec) -> 
     return replace(found, source=f"calibrated {date_text(calibration)}; not measured: {', '.join(missing)}, {instead}")
 
 
-def far_reads(calibration: Calibration, hardware: HardwareSpec) -> Curve:
-    """The reads of weights that the bandwidth of ``hardware`` is of, which hardware_of made of the same calibration."""
-    least = hardware.read_curve[0][0] if hardware.read_curve else 0
-    if hardware.cache_bytes:
-        least = next((size for size, rate in hardware.read_curve if size >= MEMORY_MULTIPLE * hardware.cache_bytes), 0)
-    return [point for point in calibration.reads if point[0] >= least] or calibration.reads[-1:]
+def pass_rates(calibration: Calibration, hardware: HardwareSpec) -> tuple[float, float]:
+    """(usual, best) rate of reading weights, bytes/s: on a CPU of so many as its roof is of, else of the largest read.
+
+    Between two measured sizes it is on the straight line of a log-log plot.
+    """
+    wanted = calibration.reads[-1][0]
+    if hardware.id == THIS_CPU and hardware.cache_bytes:
+        wanted = MEMORY_MULTIPLE * hardware.cache_bytes
+    elif hardware.id == THIS_CPU and hardware.read_curve:
+        wanted = hardware.read_curve[0][0]
+    usual = [(size, rate.median) for size, rate in calibration.reads]
+    best = [(size, rate.best) for size, rate in calibration.reads]
+    return _rate_at(usual, wanted), _rate_at(best, wanted)
+
+
+def _rate_at(curve: Sequence[tuple[int, float]], wanted: float) -> float:
+    place = bisect.bisect_left(curve, wanted, key=lambda point: point[0])
+    (low, low_rate), (high, high_rate) = curve[max(0, place - 1)], curve[min(place, len(curve) - 1)]
+    if low == high:
+        return low_rate
+    part = math.log(wanted / low) / math.log(high / low)
+    return math.exp((1 - part) * math.log(low_rate) + part * math.log(high_rate))
 
 
 def date_text(calibration: Calibration) -> str:
@@ -115,10 +133,9 @@ def date_text(calibration: Calibration) -> str:
 def _weights(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
     """Reads of weights. On a CPU a read is of a whole pass and has no latency of its own: that of calls is launch_s."""
     roof = hardware.memory_bandwidth_bytes_per_s
-    if hardware.id == THIS_CPU:
-        far = [rate for _, rate in far_reads(calibration, hardware)]
-        latency_s, ratio, best = 0.0, median(rate.median for rate in far) / roof, max(rate.best for rate in far) / roof
-    else:
+    usual, best = pass_rates(calibration, hardware)
+    latency_s, ratio, best = 0.0, usual / roof, best / roof
+    if hardware.id != THIS_CPU:
         latency_s, ratio = _fitted(calibration.reads, roof)
         best = max(rate.best for _, rate in calibration.reads) / roof
     ratio = min(1.0, ratio)
@@ -206,6 +223,8 @@ def _after(measured: Points, published: Points | None) -> Points:
 
 
 def _fitted(curve: Curve, roof: float) -> tuple[float, float]:
+    from rooflens.analyzer.read_fit import read_fit  # with NumPy, which `predict` goes without
+
     fit = read_fit([size for size, _ in curve], [size / rate.median for size, rate in curve], roof)
     return fit.latency_s, min(1.0, fit.ratio)
 

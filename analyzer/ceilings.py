@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rooflens.analyzer.calibrated import THIS_CPU, date_text, far_reads, fits
+from rooflens.analyzer.calibrated import THIS_CPU, date_text, fits, pass_rates
 from rooflens.calibration_records import Calibration, Ceiling, CeilingOrigin
 from rooflens.model_records import HardwareSpec
 
@@ -28,7 +28,9 @@ def ceilings_of(
     ``memory_clock_ratio`` of the highest memory clock): shown, so that a reader sees what a low clock takes, and used
     for nothing, for a floor that followed the clock would call a throttled device perfect.
     """
-    own = calibration if calibration is not None and calibration.reads and fits(calibration, hardware) else None
+    own = (
+        calibration if calibration is not None and calibration.reads and fits(calibration.identity, hardware) else None
+    )
     found = [*_roofs(hardware, own)]
     if own is not None:
         found += _calibrated(own, hardware)
@@ -55,9 +57,8 @@ def _roofs(hardware: HardwareSpec, calibration: Calibration | None) -> Iterator[
 
 def _calibrated(calibration: Calibration, hardware: HardwareSpec) -> Iterator[Ceiling]:
     note = USUAL.format(date=date_text(calibration))
-    reads = far_reads(calibration, hardware) if hardware.id == THIS_CPU else calibration.reads
-    best = max(rate.median for _, rate in reads)
-    yield Ceiling(CeilingOrigin.CALIBRATED, best, None, (REACHABLE,), f"{note}: large reads")
+    what = "a pass" if hardware.id == THIS_CPU and not hardware.cache_bytes else "large reads"
+    yield Ceiling(CeilingOrigin.CALIBRATED, pass_rates(calibration, hardware)[0], None, (REACHABLE,), f"{note}: {what}")
     for name, rate in sorted(calibration.products.items()):
         used = (REACHABLE,) if name in hardware.peak_flops_per_s else ()
         yield Ceiling(CeilingOrigin.CALIBRATED, rate.median, name, used, f"{note}: large products")

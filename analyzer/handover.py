@@ -10,7 +10,7 @@ from rooflens.analyzer.plan import Plan
 from rooflens.analyzer.precision import Precision
 from rooflens.analyzer.step_time import Compiled
 from rooflens.arch_records import ModelArch
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
 
@@ -52,9 +52,17 @@ class Handover:
 
 
 def handover(
-    arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan, link: Link, by_layer: bool = False
+    arch: ModelArch,
+    hardware: HardwareSpec,
+    precision: Precision,
+    plan: Plan,
+    link: Link,
+    by_layer: bool = False,
+    efficiency: Efficiency | None = None,
 ) -> Handover:
     """The handover of prompts of ``plan``, which is a prefill; hits are there already but are sent all the same.
+
+    ``efficiency`` is what kernels reach where that is not as published.
 
     Raises RooflensError for a plan or a link that makes no sense.
     """
@@ -62,7 +70,7 @@ def handover(
         raise RooflensError("what is handed over is a prompt's cache: say --phase prefill")
     if not 0 < link.bandwidth_bytes_per_s < math.inf or not 0 <= link.latency_s < math.inf:
         raise RooflensError("a link needs a bandwidth above 0 bytes/s and a latency of 0 s or more")
-    compiled = Compiled.of(arch, hardware, precision, plan)
+    compiled = Compiled.of(arch, hardware, precision, plan, efficiency)
     time = compiled.time(replace(plan, query_tokens=None))
     size_bytes = kv_bytes(arch, precision, plan.context_tokens, plan.encoder_tokens)
     sending_s = size_bytes / link.bandwidth_bytes_per_s

@@ -175,5 +175,7 @@ def test_a_measured_roof_says_why_it_is_not_known_what_is_reachable(
         hardware = replace(find_hardware("h100-sxm5-80"), id="mine", origin="measured")
         summary, _, problem = lay_beside(recording, hardware)
         lines = text(recording, summary, hardware, problem).splitlines()
-    assert "reachable not known on mine: its bandwidth and arithmetic were measured, none of its kernels" in lines
+    (told,) = (line for line in lines if line.startswith("reachable "))
+    assert "not known on mine: its bandwidth and arithmetic were measured, none of its kernels" in told
+    assert "'rooflens calibrate'" in told
     assert "reachable" not in next(line for line in lines if line.startswith("where"))

@@ -1,8 +1,9 @@
 """Where the step time of a recording went, beside the shortest time that the hardware allows.
 
 Reads rings of engines that run, ended or died; without an argument those of this user's default folder, newest first.
-The floor needs the hardware: --hardware, or this machine's CPU, measured once, for a recording of the embedded
-engine that has ended: for the bytes that a pass of the recorded model reads, as the demo does.
+The floor needs the hardware: --hardware, or for a recording of the embedded engine that has ended this machine's CPU,
+as 'rooflens calibrate' measured it, else measured now for the bytes that a pass of the recorded model reads. A kept
+calibration of the device that the engine ran on says what is reachable.
 
 examples:
   rooflens analyze
@@ -21,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.embedded import best_threads
 from rooflens.cli.find_rings import not_recorded, rings_at
 from rooflens.cli.output import json_text, one_line, printable
@@ -28,6 +30,7 @@ from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.records import RooflensError
 
 if TYPE_CHECKING:
+    from rooflens.calibration_records import Calibration
     from rooflens.model_records import HardwareSpec
     from rooflens.pipeline import Recording
 
@@ -47,15 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hardware",
         metavar="ID",
         help="what the engine ran on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
-        "(measures this machine for some seconds)",
+        "(as calibrated, else measured now for some seconds)",
     )
+    add_calibration_option(parser)
     add("--json", action="store_true", help="a JSON array with one object a ring, in SI units, null for not known")
 
 
 def run(args: argparse.Namespace) -> int:
     """Report every ring; those that cannot be read are one line each, and make the exit code 2."""
     paths = rings_at(args.rings)
-    report = _full_report(args.hardware) if find_spec("numpy") else _raw_report
+    report = _full_report(args.hardware, args.calibration) if find_spec("numpy") else _raw_report
     objects: list[dict[str, Any]] = []
     code = 0
     for path in paths:
@@ -80,24 +84,25 @@ def run(args: argparse.Namespace) -> int:
 Report = Callable[[Path], tuple[dict[str, Any], str]]
 
 
-def _full_report(hardware_name: str | None) -> Report:
+def _full_report(hardware_name: str | None, calibration_name: str | None) -> Report:
     """Phases, lengths and floors; the hardware is found, or measured, once for all rings."""
     from rooflens.cli.named import hardware_named, is_this_cpu
     from rooflens.cli.report import as_json, ending_text, origin_text, text
-    from rooflens.cli.this_cpu import measured, read_bytes_of
+    from rooflens.cli.this_cpu import read_bytes_of, roof_here
     from rooflens.collector.ring_source import STATE_DAMAGED
     from rooflens.pipeline import ENDED, lay_beside, read_ring
 
-    roofs: dict[tuple[int | None, bool], HardwareSpec] = {}
-    named = hardware_named(hardware_name)
+    roofs: dict[tuple[int | None, bool], tuple[HardwareSpec, Calibration | None]] = {}
+    named, calibrations = hardware_named(hardware_name), Calibrations(calibration_name)
 
-    def hardware_of(recording: Recording) -> HardwareSpec | None:
+    def roof_of(recording: Recording) -> tuple[HardwareSpec | None, Calibration | None]:
         embedded = recording.info is not None and recording.info.engine == EMBEDDED
         if not is_this_cpu(hardware_name) and (hardware_name or not embedded or recording.ending != ENDED):
-            return named
+            uuids = recording.info.device_uuids if recording.info else ()
+            return named, calibrations.of_device(named, uuids) if named else None
         key = (read_bytes_of(recording.info), embedded)
         if key not in roofs:  # the embedded engine has as many threads as the demo gave it
-            roofs[key] = measured(key[0], best_threads(_silent) if embedded else None)
+            roofs[key] = roof_here(calibrations, key[0], lambda: best_threads(_silent) if embedded else None)
         return roofs[key]
 
     def report(path: Path) -> tuple[dict[str, Any], str]:
@@ -109,8 +114,8 @@ def _full_report(hardware_name: str | None) -> Report:
             facts |= {"lost_steps": lost, "torn_steps": torn}
             why = UNREADABLE.format(lost, torn) if lost or torn else NO_STEPS
             return facts, f"ring      {path}; {ending_text(recording)}\n{origin_text(recording)}\n{why}"
-        hardware = hardware_of(recording)
-        summary, _, problem = lay_beside(recording, hardware)
+        hardware, calibration = roof_of(recording)
+        summary, _, problem = lay_beside(recording, hardware, calibration)
         data = as_json(recording, summary, hardware, problem)
         told = text(recording, summary, hardware, problem)
         return data, f"{told}\n{DAMAGED}" if STATE_DAMAGED in summary.events else told

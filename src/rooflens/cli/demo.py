@@ -18,6 +18,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.demo_presets import FAULTS, HEALTHY, WINDOW_S, WINDOW_STEPS, Preset
 from rooflens.cli.embedded import Outcome, available_memory_bytes, best_threads, carry_out, use_threads
 from rooflens.cli.find_servers import SIDECAR_URL
@@ -26,6 +27,7 @@ from rooflens.records import RooflensError
 from rooflens.ring_folder import demo_folder
 
 if TYPE_CHECKING:
+    from rooflens.calibration_records import Calibration
     from rooflens.cli.demo_live import Raised
     from rooflens.model_records import HardwareSpec
 
@@ -44,7 +46,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "neighbours": (0, 1024),
 }
 KNOBS = ("batch", "kv_blocks", "prompt", "chunk", "host_delay", "stall_at", "stall")
-ROOF_S = 6.0
+ROOF_S, CALIBRATION_S = 6.0, 8.0
 NEEDED = ("numpy", "fastapi", "uvicorn")
 
 
@@ -69,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--neighbours", type=int, default=0, metavar="N", help="threads that take memory bandwidth (default: 0)")
     add("--small", action="store_true", help="a tiny model whose weights stay in the cache: quick, proves nothing")
     add("--keep", action="store_true", help="let the load go on, and the live API with it, until Ctrl-C or for an hour")
+    add_calibration_option(parser, "what is kept, if the engine gets as many threads; else it measures for seconds")
     add("--json", action="store_true", help="one JSON object in SI units, null for what is not known")
 
 
@@ -86,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     from rooflens.collector.windows import WindowSettings
 
     machine = _machine(args)
-    hardware = _roof(machine, say)
+    hardware, calibration = _roof(args, machine, threads, say)
     raised = Raised(say)
 
     def began(outcome: Outcome) -> None:
@@ -94,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
     with served() as server:
         windows = WindowSettings(WINDOW_S, WINDOW_STEPS)
-        with Watching(demo_folder(), hardware, windows, raised, (server,)):
+        with Watching(demo_folder(), hardware, windows, raised, (server,), calibration):
             say(f"live API at {server.url}/api/v1/engines while the engine runs")
             if args.keep:
                 say(f"until Ctrl-C, at most an hour; look at it with: {_look_with(server.url)}")
@@ -102,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
             order = preset.order(args.seconds, args.neighbours, machine, args.keep)
             outcome = carry_out(order, threads, say, tick, began, args.keep)
             raised.over.wait(LAST_TURNS_S)
-            _show(args, threads, outcome, hardware, raised, server.url)
+            _show(args, threads, outcome, (hardware, calibration), raised, server.url)
     return 0
 
 
@@ -138,27 +141,51 @@ def _machine(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _roof(machine: dict[str, Any], say: Any) -> HardwareSpec:
-    """This machine's roof for as many bytes as a step of the engine reads."""
+def _roof(
+    args: argparse.Namespace, machine: dict[str, Any], threads: int, say: Any
+) -> tuple[HardwareSpec, Calibration | None]:
+    """This machine's roof for as many bytes as a step of the engine reads, and what is reachable below it.
+
+    Both from the calibration that was named, or is kept and was measured with as many threads as the engine has; else
+    measured now, with those.
+    """
     from rooflens.adapters.embedded.shape import SMALL, shape_for
+    from rooflens.analyzer.calibrated import hardware_of
+    from rooflens.collector.calibrate import calibrate
+    from rooflens.collector.cpu_roof import usable_cores
     from rooflens.collector.step_roof import measure_step_roof
 
     shape = SMALL if machine["small"] else shape_for(machine["cache_bytes"], machine["memory_bytes"])[0]
-    seconds = ROOF_S / 3 if machine["small"] else ROOF_S
-    say(f"measuring this machine for {seconds:.0f} s")
-    return measure_step_roof(4 * shape.read_elements, seconds)
+    read_bytes = 4 * shape.read_elements
+    if args.calibration or threads == len(usable_cores()):
+        calibration = Calibrations(args.calibration).of_cpu()
+        if calibration is not None:
+            return hardware_of(calibration, read_bytes), calibration
+    share = 1 / 3 if machine["small"] else 1.0
+    say(f"measuring this machine for {share * (ROOF_S + CALIBRATION_S):.0f} s ('rooflens calibrate' keeps more)")
+    hardware = measure_step_roof(read_bytes, share * ROOF_S)
+    try:
+        return hardware, calibrate("cpu", share * CALIBRATION_S, force=True)
+    except RooflensError as error:
+        say(f"what is reachable is not known: {error}")
+        return hardware, None
 
 
 def _show(
-    args: argparse.Namespace, threads: int, outcome: Outcome, hardware: HardwareSpec, raised: Raised, url: str
+    args: argparse.Namespace,
+    threads: int,
+    outcome: Outcome,
+    roof: tuple[HardwareSpec, Calibration | None],
+    raised: Raised,
+    url: str,
 ) -> None:
     """The table and the findings, or all of it as JSON."""
     from rooflens.cli.demo_text import findings_text
     from rooflens.cli.report import as_json, text
     from rooflens.pipeline import lay_beside, read_ring
 
-    recording = read_ring(outcome.ring)
-    summary, _, problem = lay_beside(recording, hardware)
+    recording, hardware = read_ring(outcome.ring), roof[0]
+    summary, _, problem = lay_beside(recording, *roof)
     expected = FAULTS[args.fault].code if args.fault else None
     if args.json:
         extra = {
@@ -182,7 +209,7 @@ def _show(
         f"\nThe live API ended with the engine; with --keep the load goes on until Ctrl-C, for {_look_with(url)}\n"
         f"Findings were judged over windows of {WINDOW_S:.0f} s, those of a sidecar take ten.\n"
         f"The ring stays until two later demos have ended; look again with: rooflens analyze {recording.path}\n"
-        "(analyze measures this machine anew in the same way, so its floor differs by what others leave of it)",
+        "(analyze takes the kept calibration, else measures anew: its floor differs by what others leave)",
         flush=True,
     )
 

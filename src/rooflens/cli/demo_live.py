@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflens.calibration_records import Calibration
 from rooflens.cli.announce import fired
 from rooflens.cli.embedded import Say
 from rooflens.findings import Code, Finding, Severity, Status
@@ -100,11 +101,17 @@ class Watching:
         windows: WindowSettings,
         raised: Raised,
         exporters: Sequence[Exporter] = (),
+        calibration: Calibration | None = None,
     ) -> None:
         from rooflens.pipeline.watch import Watch, WatchSettings
 
         settings = WatchSettings(
-            (folder,), hardware=hardware, windows=windows, tick_s=TICK_S, wanted=lambda path: path == raised.ring
+            (folder,),
+            hardware=hardware,
+            windows=windows,
+            tick_s=TICK_S,
+            wanted=lambda path: path == raised.ring,
+            calibration=calibration,
         )
         self.watch: Watch = Watch(settings)
         self._exporters = (*exporters, raised)

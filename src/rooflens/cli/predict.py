@@ -135,7 +135,7 @@ def _plot(
 
 def _hardware_alone(args: argparse.Namespace, sweep: Sweep, sources: Sources, weights: str | None) -> int:
     """What the device is by itself, with a note on every option that means nothing without a model."""
-    hardware = sources.hardware(args.hardware)
+    hardware, _ = sources.hardware(args.hardware, args.calibration)
     shown = weights or _stated_format(hardware)
     remarks = []
     given = [name for name in sweep.points[0].given() if name not in ("--hardware", "--weights")]

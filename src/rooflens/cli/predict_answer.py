@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflens.analyzer.arch import arch_from_config, find_model
+from rooflens.analyzer.calibrated import efficiency_from, hardware_of
 from rooflens.analyzer.counting import kv_bytes
 from rooflens.analyzer.gguf_model import gguf_config
 from rooflens.analyzer.handover import Handover, Link, handover
@@ -16,10 +17,12 @@ from rooflens.analyzer.precision import Precision, choose_precision
 from rooflens.analyzer.predict import Plan, Prediction, predict
 from rooflens.analyzer.tensor_files import precision_from_files, weight_files
 from rooflens.arch_records import Deployment, ModelArch
+from rooflens.calibration_records import Calibration
+from rooflens.cli.calibrations import Calibrations
 from rooflens.cli.named import is_this_cpu
 from rooflens.cli.predict_options import Asked, spread
 from rooflens.cli.predict_speculation import Speculation, speculates, speculation
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
 # Options that are fields of Plan by another name; what was not given keeps the default of Plan.
@@ -45,7 +48,8 @@ class Answer:
 
     ``sequence_kv_bytes`` is the cache of one sequence, each entry once however many devices keep it, and
     ``next_token_kv_bytes`` what one more token adds to it. ``exact_weights``: their bytes are those of the files.
-    ``without_ep`` is the same without the --ep that was asked for.
+    ``without_ep`` is the same without the --ep that was asked for, ``efficiency`` what kernels reach where that is
+    not as published.
     """
 
     asked: Asked
@@ -60,6 +64,7 @@ class Answer:
     speculation: Speculation | None = None
     handover: Handover | None = None
     without_ep: Prediction | None = None
+    efficiency: Efficiency | None = None
 
     @property
     def phase(self) -> str:
@@ -72,7 +77,7 @@ class Sources:
     """Models and devices found so far: a sweep reads each file, and measures this machine, once."""
 
     _models: dict[tuple[str, bool], ModelArch] = field(default_factory=dict)
-    _devices: dict[str, HardwareSpec] = field(default_factory=dict)
+    _devices: dict[tuple[str, str | None], tuple[HardwareSpec, Efficiency | None]] = field(default_factory=dict)
     _formats: dict[tuple[str, str | None, str | None], Precision] = field(default_factory=dict)
 
     def model(self, name: str, read_quantization: bool) -> ModelArch:
@@ -98,11 +103,14 @@ class Sources:
             )
         return self._formats[key]
 
-    def hardware(self, name: str) -> HardwareSpec:
-        """The device called ``name``; this-cpu is measured."""
-        if name not in self._devices:
-            self._devices[name] = measured_cpu() if is_this_cpu(name) else find_hardware(name)
-        return self._devices[name]
+    def hardware(self, name: str, calibration: str | None = None) -> tuple[HardwareSpec, Efficiency | None]:
+        """The device called ``name``, and what it was calibrated to reach: by the file ``calibration``, or what is
+        kept of this-cpu, which is measured where nothing is.
+        """
+        key = (name, calibration)
+        if key not in self._devices:
+            self._devices[key] = _device(name, calibration)
+        return self._devices[key]
 
 
 def files_of(name: str) -> Path | None:
@@ -128,6 +136,19 @@ def _model_of_file(file: Path, read_quantization: bool) -> ModelArch:
     )
 
 
+def _device(name: str, option: str | None) -> tuple[HardwareSpec, Efficiency | None]:
+    if not is_this_cpu(name):
+        hardware = find_hardware(name)
+        return hardware, _reached(hardware, Calibrations(option).of_device(hardware)) if option else None
+    kept = Calibrations(option).of_cpu()
+    hardware = hardware_of(kept) if kept else measured_cpu()
+    return hardware, _reached(hardware, kept)
+
+
+def _reached(hardware: HardwareSpec, calibration: Calibration | None) -> Efficiency | None:
+    return efficiency_from(calibration, hardware) if calibration else None
+
+
 def measured_cpu() -> HardwareSpec:
     """This machine, measured for some seconds; the terminal hears how it goes."""
     from rooflens.collector.cpu_roof import measure_cpu  # needs numpy, which the base install does not have
@@ -143,28 +164,24 @@ def answer(asked: Asked, sources: Sources) -> Answer:
     arch = sources.model(asked.model, read_quantization=asked.weights is None)
     precision = sources.precision(asked.model, asked.weights, asked.kv)
     plan = plan_of(asked)
-    hardware = sources.hardware(asked.hardware)
-    result = predict(arch, hardware, precision, plan)
+    hardware, reached = sources.hardware(asked.hardware, asked.calibration)
+    result = predict(arch, hardware, precision, plan, reached)
     found = None
     if speculates(asked):
         drafting = None if asked.draft_model is None else sources.model(asked.draft_model, read_quantization=True)
-        found = speculation(asked, arch, hardware, precision, plan, drafting)
+        found = speculation(asked, arch, hardware, precision, plan, drafting, reached)
     each, longer = (kv_bytes(arch, precision, plan.context_tokens + more, plan.encoder_tokens) for more in (0, 1))
-    sent = None if asked.kv_link is None else _handover(asked.kv_link, arch, hardware, precision, plan)
+    prompts = plan if plan.prefill else replace(plan, phase="prefill", query_tokens=None)  # whole, on equal devices
+    link = None if asked.kv_link is None else Link(asked.kv_link)
+    sent = None if link is None else handover(arch, hardware, precision, prompts, link, efficiency=reached)
     cut = None
     if asked.ep:
-        cut = predict(arch, hardware, precision, replace(plan, deployment=replace(plan.deployment, expert=False)))
+        whole = replace(plan, deployment=replace(plan.deployment, expert=False))
+        cut = predict(arch, hardware, precision, whole, reached)
+    weights = precision.exact_weights
     return Answer(
-        asked, arch, hardware, precision, plan, result, each, longer - each, precision.exact_weights, found, sent, cut
+        asked, arch, hardware, precision, plan, result, each, longer - each, weights, found, sent, cut, reached
     )
-
-
-def _handover(
-    rate_bytes_per_s: float, arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan
-) -> Handover:
-    """Prompts of the plan's length, computed whole on equal devices and sent over the link."""
-    prompts = plan if plan.prefill else replace(plan, phase="prefill", query_tokens=None)
-    return handover(arch, hardware, precision, prompts, Link(rate_bytes_per_s))
 
 
 def plan_of(asked: Asked) -> Plan:

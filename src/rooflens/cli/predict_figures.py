@@ -83,6 +83,11 @@ def longest_context(answer: Answer) -> int:
     return min(answer.result.max_context_tokens, answer.arch.max_context_tokens or answer.result.max_context_tokens)
 
 
+def published_reachable(answer: Answer) -> bool:
+    """Whether what is reachable follows from published kernels, of which it is known how far served steps are."""
+    return answer.result.reachable_s is not None and answer.efficiency is None
+
+
 def error_words(answer: Answer) -> str:
     """How far published figures of such steps are from what is reachable."""
     found = published_accuracy()

@@ -10,7 +10,7 @@ from rooflens.analyzer.accuracy import published_accuracy
 from rooflens.analyzer.precision import GROUPS
 from rooflens.analyzer.predict import Prediction, ridge_announced_flop_per_byte, ridge_flop_per_byte
 from rooflens.cli.predict_answer import Answer
-from rooflens.cli.predict_figures import at_floor, at_reachable, times_floor, with_transfer
+from rooflens.cli.predict_figures import at_floor, at_reachable, published_reachable, times_floor, with_transfer
 from rooflens.cli.predict_notes import notes, shown_flags
 from rooflens.cli.predict_options import Asked
 from rooflens.cli.predict_speculation import speculation_json
@@ -61,7 +61,7 @@ def answer_json(answer: Answer, alone: bool = True) -> dict[str, Any]:
 
 def _beside_reachable(answer: Answer) -> dict[str, Any]:
     """What is reachable against the floor, and how far published figures of such steps are from it."""
-    found, known, prompt = published_accuracy(), answer.result.reachable_s is not None, answer.plan.prefill
+    found, known, prompt = published_accuracy(), published_reachable(answer), answer.plan.prefill
     least, reachable = at_floor(answer).token_s, at_reachable(answer).token_s
     return {
         "reachable_floor_ratio": times_floor(answer),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rooflens.cli.amounts import count, counts, depths, link_rate, memory_size, ratio, ratios
+from rooflens.cli.calibrations import add_calibration_option
 from rooflens.cli.predict_list import ListNames
 from rooflens.cli.what_if import METHODS, PHASE_NAMES
 from rooflens.records import RooflensError
@@ -65,6 +66,7 @@ class Asked:
     acceptance: tuple[float, ...] | None = None
     draft_model: str | None = None
     kv_link: float | None = None
+    calibration: str | None = None
 
     def given(self) -> tuple[str, ...]:
         """The options that were given, as they are written."""
@@ -106,6 +108,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a known device, the name NVML gives it (of a MIG slice too), a TOML file of yours, or this-cpu",
     )
+    add_calibration_option(parser, "what is kept of this-cpu, for other devices none")
 
 
 def _add_spread(group: argparse._ArgumentGroup) -> None:

@@ -12,7 +12,7 @@ from rooflens.analyzer.speculation import BreakEven, Draft, Gain, Speculator
 from rooflens.arch_records import ModelArch
 from rooflens.cli.predict_options import Asked
 from rooflens.cli.units import duration_text, times_text, tokens_text
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
 ASSUMED_ACCEPTANCE = 0.8  # of the first token, as published for EAGLE and MTP drafts on chat; decays by position
@@ -53,16 +53,25 @@ def speculates(asked: Asked) -> bool:
 
 
 def speculation(
-    asked: Asked, arch: ModelArch, hardware: HardwareSpec, precision: Precision, plan: Plan, drafting: ModelArch | None
+    asked: Asked,
+    arch: ModelArch,
+    hardware: HardwareSpec,
+    precision: Precision,
+    plan: Plan,
+    drafting: ModelArch | None,
+    efficiency: Efficiency | None = None,
 ) -> Speculation:
-    """What speculation as asked for gains at ``plan``; ``drafting`` is the model that drafts, if one does."""
+    """What speculation as asked for gains at ``plan``; ``drafting`` is the model that drafts, if one does.
+
+    ``efficiency`` is what kernels reach where that is not as published.
+    """
     given = asked.acceptance
     acceptance: float | tuple[float, ...] = (
         ASSUMED_ACCEPTANCE if given is None else given[0] if len(given) == 1 else given
     )
     formats = None if drafting is None else choose_precision(drafting, None, asked.kv)
     draft = Draft(asked.spec_method or "ngram", drafting, formats)
-    found = Speculator.of(arch, hardware, precision, plan, draft, acceptance)
+    found = Speculator.of(arch, hardware, precision, plan, draft, acceptance, efficiency)
     best = found.best()
     at = found.gain(asked.spec_tokens) if isinstance(asked.spec_tokens, int) else best
     return Speculation(draft.method, acceptance, given is None, at, best, found)

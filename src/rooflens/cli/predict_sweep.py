@@ -17,6 +17,7 @@ from rooflens.cli.predict_figures import (
     formats_text,
     has_expected,
     likely,
+    published_reachable,
     token_word,
     with_transfer,
 )
@@ -155,7 +156,8 @@ def _legend(sweep: Sweep, found: Sequence[Answer], some_expected: bool, some_rea
         yield f"expected: {EXPECTED_WORDS}"
     if some_reachable:
         yield f"reachable: {reachable_words(found[0])}"
-        yield f"           {error_words(found[0])}"
+        if published_reachable(found[0]):
+            yield f"           {error_words(found[0])}"
     if found[0].speculation is not None:
         rates = acceptance_words(found[0].speculation)
         yield f"depth: drafted tokens; speculating: tokens/s, and gain: over plain decoding, with {rates}"

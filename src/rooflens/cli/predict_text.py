@@ -17,6 +17,7 @@ from rooflens.cli.predict_figures import (
     formats_text,
     has_expected,
     longest_context,
+    published_reachable,
     times_floor,
     token_word,
     with_transfer,
@@ -101,7 +102,8 @@ def _times(answer: Answer) -> Iterator[Row]:
         times = times_floor(answer)
         many = f"{times_text(times)} the floor; " if times is not None else ""
         yield "reachable", duration_text(result.reachable_s), many + reachable_words(answer)
-        yield "", "", error_words(answer)
+        if published_reachable(answer):
+            yield "", "", error_words(answer)
     yield "serial floor", duration_text(result.serial_floor_s), "operator after operator, nothing overlapped"
     if result.link_s:
         yield "link", duration_text(result.link_s), "beside it, what devices send each other"
@@ -109,11 +111,11 @@ def _times(answer: Answer) -> Iterator[Row]:
 
 def reachable_words(answer: Answer) -> str:
     """What reachable means, in one sentence, and whose kernels it is of."""
-    found = efficiency_of(answer.hardware)
+    found = answer.efficiency or efficiency_of(answer.hardware)
     whose = "with kernels as measured"
     if found is not None:
-        borrowed = found.source.partition(";")[0]
-        whose = borrowed if found.origin == "assumed" else f"with kernels as {found.origin} for it"
+        said = found.source.partition(";")[0]
+        whose = f"with kernels as {found.origin} for it" if found.origin == "published" else said
     return f"what a well-tuned engine gets; not a bound ({whose})"
 
 

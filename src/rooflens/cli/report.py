@@ -206,7 +206,8 @@ def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str |
         lines.append(f"reachable {source if source.startswith(origin) else f'{origin}: {source}'}")
     else:
         lines.append(
-            f"reachable not known on {hardware.id}: its bandwidth and arithmetic were measured, none of its kernels"
+            f"reachable not known on {hardware.id}: its bandwidth and arithmetic were measured, none of its kernels; "
+            "'rooflens calibrate' measures those too"
         )
     if summary.measurement_invalid:
         lines.append(

@@ -10,11 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rooflens.calibration_records import Calibration
+from rooflens.cli.calibrations import Calibrations
 from rooflens.cli.embedded import THREAD_VARIABLES
 from rooflens.collector.ring_file import RingFile
 from rooflens.model_records import HardwareSpec
@@ -24,6 +26,10 @@ from rooflens.ring_folder import list_rings
 STEP_ROOF_S = 6.0
 # A model beyond so many last-level caches is read from memory: more bytes would take longer and say the same.
 CACHES, LARGEST_BYTES, MEMORY_SHARE = 8, 2 << 30, 0.25
+MEASURING = (
+    "measuring this machine for some seconds ('rooflens calibrate' measures more, once, and keeps it); an engine that "
+    "runs on it is disturbed, and disturbs the roof"
+)
 MOST_RINGS = 16  # that are asked what their models read
 
 
@@ -71,14 +77,29 @@ def _live(folders: Iterable[Path]) -> Iterable[EngineInfo | None]:
                 file.close()
 
 
+def roof_here(
+    calibrations: Calibrations, read_bytes: int | None, threads: Callable[[], int | None] = lambda: None
+) -> tuple[HardwareSpec, Calibration | None]:
+    """This machine's roof for a pass of ``read_bytes``, and the calibration that it is from; else it is measured now.
+
+    ``threads`` is asked, as what ``measured`` takes, only then. RooflensError for a file that is no calibration of this
+    machine.
+    """
+    from rooflens.analyzer.calibrated import hardware_of
+
+    calibration = calibrations.of_cpu()
+    if calibration is not None:
+        return hardware_of(calibration, read_bytes), calibration
+    return measured(read_bytes, threads()), None
+
+
 def measured(read_bytes: int | None, threads: int | None = None) -> HardwareSpec:
     """This machine's roof; RooflensError if it cannot be measured. Takes six seconds, ten where no bytes are known.
 
     A process of its own measures: with as many threads as asked for (default: all), whatever NumPy was told here, and
     its memory is given back.
     """
-    print("measuring this machine for some seconds; an engine that runs on it is disturbed, and disturbs the roof",
-          file=sys.stderr, flush=True)  # fmt: skip
+    print(MEASURING, file=sys.stderr, flush=True)
     told = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
     own = {name for name in THREAD_VARIABLES if os.environ.get(name) == "1"}  # set for turns of a loop, see sidecar.py
     environment = {name: value for name, value in os.environ.items() if name not in own} | told

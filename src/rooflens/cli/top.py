@@ -135,24 +135,29 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
     """A feed that watches by itself, with the hardware found or measured and the model's config read."""
     if find_spec("numpy") is None:
         raise RooflensError("'top' needs numpy to watch by itself: pip install 'rooflens[sidecar]'")
+    from rooflens.cli.calibrations import Calibrations
     from rooflens.cli.devices import hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
-    from rooflens.cli.this_cpu import measured, read_bytes_here
+    from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.top_feeds import WatchFeed
     from rooflens.collector.windows import WindowSettings
     from rooflens.pipeline.watch import WatchSettings
 
     hardware, model_config = hardware_named(args.hardware), config_named(args.model)
+    calibrations, calibration = Calibrations(None), None
     if is_this_cpu(args.hardware):
-        hardware = measured(read_bytes_here(model_config, folders))
+        hardware, calibration = roof_here(calibrations, read_bytes_here(model_config, folders))
     elif hardware is None and (hardware := hardware_here(pages)) is not None:
         print(f"hardware  {hardware.id}, the device of this machine; else give --hardware ID", file=sys.stderr)
+    if hardware is not None and calibration is None:
+        calibration = calibrations.of_device(hardware)
     short = args.once and bool(pages)
     return WatchFeed(
         WatchSettings(
             folders=folders,
             scrape_urls=pages,
             hardware=hardware,
+            calibration=calibration,
             model_config=model_config,
             windows=WindowSettings(window_s=0.0, least_steps=1) if short else WindowSettings(),
             scrape_s=ONCE_SCRAPE_S if short else SCRAPE_S,

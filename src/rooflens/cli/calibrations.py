@@ -1,0 +1,137 @@
+"""Which calibration a verb uses: the stored one of this machine, or the file that its user named."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rooflens.analyzer.calibrated import CPU, THIS_CPU, fits
+from rooflens.calibration_records import Calibration, MachineIdentity
+from rooflens.model_records import HardwareSpec
+from rooflens.records import RooflensError
+
+if TYPE_CHECKING:
+    import argparse
+
+NONE = "none"
+
+
+def add_calibration_option(
+    parser: argparse._ActionsContainer, usual: str = "what is kept of the devices of this machine"
+) -> None:
+    """The option --calibration of a verb that can use one; ``usual`` says what it does without."""
+    words = "what is reachable follows from this file of 'rooflens calibrate', of this machine, or from no calibration"
+    parser.add_argument("--calibration", metavar="FILE|none", help=f"{words} (default: {usual})")
+
+
+class Calibrations:
+    """Finds calibrations of this machine's devices; every line about them is said once, on standard error.
+
+    ``option`` is the value of --calibration: a path, 'none', or None for what is kept.
+    """
+
+    def __init__(self, option: str | None) -> None:
+        self._option = option
+        self._identities: tuple[MachineIdentity, ...] | None = None
+        self._kept: dict[MachineIdentity, Calibration | None] = {}
+        self._said: set[str] = set()
+
+    def of_cpu(self) -> Calibration | None:
+        """That of this machine's CPU; None where there is none to use. RooflensError for a file of anything else."""
+        found = self._of_file()
+        if found is not None:
+            if found.identity.kind != CPU:
+                raise RooflensError(f"--calibration {self._option}: it is of {found.identity.name}, not of this CPU")
+            return found
+        return self._stored(self._here("cpu")[:1]) if self._looks() else None
+
+    def of_device(self, hardware: HardwareSpec, uuids: Iterable[str] = ()) -> Calibration | None:
+        """That of a device of this machine that is such ``hardware``, of those in ``uuids`` where any are named.
+
+        Of several the one that reads slowest, since the devices of an engine wait for each other. None where there is
+        none to use; RooflensError for a file that is of other hardware.
+        """
+        found = self._of_file()
+        if found is not None:
+            if not fits(found.identity, hardware):
+                raise RooflensError(
+                    f"--calibration {self._option}: it is of {found.identity.name}, not of {hardware.id}"
+                )
+            return found
+        named = {uuid.casefold() for uuid in uuids}
+        if hardware.id == THIS_CPU or not self._looks():
+            return None
+        return self._stored(
+            identity
+            for identity in self._here()
+            if identity.kind != CPU
+            and fits(identity, hardware)
+            and (not named or (identity.device_uuid or "").casefold() in named)
+        )
+
+    def _looks(self) -> bool:
+        """Whether what is kept is wanted, and anything is: a driver is not woken for nothing."""
+        from rooflens.collector.calibrate.store import SUBFOLDER, state_folder
+
+        if self._option is not None:
+            return False
+        try:
+            folder = state_folder(os.environ) / SUBFOLDER
+            return any(folder.glob("*.json"))
+        except (RooflensError, OSError):
+            return False
+
+    def _here(self, *kinds: str) -> list[MachineIdentity]:
+        from rooflens.collector.calibrate.identity import identities_here, identity_of_cpu
+
+        if kinds == (CPU,):
+            return [identity_of_cpu()]
+        if self._identities is None:
+            self._identities = identities_here()
+        return list(self._identities)
+
+    def _stored(self, identities: Iterable[MachineIdentity]) -> Calibration | None:
+        from rooflens.collector.calibrate.store import find, state_folder
+        from rooflens.collector.calibrate.versions import versions_here
+
+        folder, usable = state_folder(os.environ), []
+        for identity in identities:
+            if identity not in self._kept:
+                at = find(identity, folder, time.time(), versions_here())
+                self._kept[identity] = at.calibration
+                if at.problem is not None:
+                    self._say(at.problem)
+            if (kept := self._kept[identity]) is not None and kept.reads:
+                usable.append(kept)
+        return min(usable, key=lambda one: one.reads[-1][1].median, default=None)
+
+    def _of_file(self) -> Calibration | None:
+        """The calibration in the file that was named: of this machine, else RooflensError; a stale one is said."""
+        from rooflens.collector.calibrate.store import is_stale, load, why_foreign
+        from rooflens.collector.calibrate.versions import versions_here
+
+        if self._option is None or self._option.strip().casefold() == NONE:
+            return None
+        found = load(Path(self._option))
+        here = self._here(*((CPU,) if found.identity.kind == CPU else ()))
+        if found.identity not in here:
+            alike = [each for each in here if each.kind == found.identity.kind] or here
+            raise RooflensError(
+                f"--calibration {self._option}: {why_foreign(found, alike[0])}; measure this one: rooflens calibrate"
+            )
+        if not found.reads:
+            raise RooflensError(f"--calibration {self._option}: it holds no reads: measure again: rooflens calibrate")
+        if (stale := is_stale(found, time.time(), versions_here())) is not None:
+            self._say(f"--calibration {self._option} is used although {stale}; measure again: rooflens calibrate")
+        return found
+
+    def _say(self, line: str) -> None:
+        from rooflens.cli.output import one_line
+
+        if line not in self._said:
+            self._said.add(line)
+            print(one_line(f"rooflens: {line}"), file=sys.stderr, flush=True)
