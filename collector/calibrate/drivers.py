@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -90,7 +91,8 @@ def amd_devices() -> list[DriverDevice]:
     The library is left initialised: it does not count who uses it, and a probe in this process may.
     """
     try:
-        import amdsmi
+        with redirect_stdout(io.StringIO()):  # it prints where it finds no library
+            import amdsmi
 
         amdsmi.amdsmi_init()
         handles = amdsmi.amdsmi_get_processor_handles()
