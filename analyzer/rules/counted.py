@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rooflens.analyzer.rules.answers import active_s
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.rules.counter_faults import counter_faults, profiling_doubted
+from rooflens.analyzer.rules.counter_faults import counter_faults, judged_figures, profiling_doubted
 from rooflens.device_records import WindowCounters
 from rooflens.findings import Evidence
 from rooflens.live_records import WindowFigures
@@ -54,7 +54,7 @@ def with_requests(figures: WindowFigures, covered_ratio: float) -> tuple[float, 
     span_s = figures.span_s
     if span_s <= 0 or covered_ratio <= 0:
         return 0.0, 1.0
-    unknown_s = figures.not_recorded_s if figures.idle_s is not None else max(0.0, span_s - active_s(figures))
+    unknown_s = max(0.0, span_s - active_s(figures) - (figures.idle_s or 0.0))
     covered_s = covered_ratio * span_s
     least_s = active_s(figures) - (span_s - covered_s)
     most_s = active_s(figures) + unknown_s
@@ -65,18 +65,20 @@ def with_requests(figures: WindowFigures, covered_ratio: float) -> tuple[float, 
 def working(case: Case) -> Working | None:
     """How much of the time with requests the devices worked; None without a trusted counter of all of them.
 
-    Devices of a pipeline wait for one another by design, so that theirs says nothing of the host.
+    Devices of a pipeline wait for one another by design, so that theirs says nothing of the host. A mean that reaches
+    back beyond the window is held against all windows that it may be of.
     """
-    counters, figures = profiled(case), case.figures[-1] if case.figures else None
-    if counters is None or figures is None or counters.graphics_ratio is None:
+    counters, judged = profiled(case), judged_figures(case)
+    if counters is None or not judged or counters.graphics_ratio is None:
         return None
     if counters.devices < counters.devices_expected or (case.info is not None and case.info.pipeline_parallel > 1):
         return None
-    least, most = with_requests(figures, counters.covered_ratio)
+    shares = [with_requests(figures, counters.covered_ratio) for figures in judged]
+    least, most = min(share for share, _ in shares), max(share for _, share in shares)
     ratio = min(max(counters.graphics_ratio, 0.0), 1.0)
     low = min(1.0, ratio / most) if most else 0.0
     high = min(1.0, ratio / least) if least else 1.0
-    return Working(low, high, (1 - low) * most * figures.span_s)
+    return Working(low, high, (1 - low) * most * judged[-1].span_s)
 
 
 def working_evidence(found: Working) -> tuple[Evidence, ...]:

@@ -9,12 +9,14 @@ from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.sums import steps_of
 from rooflens.device_records import CounterSource, WindowCounters
 from rooflens.findings import Evidence
+from rooflens.live_records import WindowFigures
 
 MOST_RATIO = 1.05  # of a ratio: a driver divides by a clock and a width that it reads a moment later
 LEAST_BUSY_RATIO = 0.01  # of the window with steps: below it a share may be rounded to 0
 KERNEL_RATIO = 0.5  # GPU-Util of a device that runs something, whatever it is
 POWER_RATIO = 0.4  # of the limit: idle devices draw a tenth to a quarter
 FEWER_RATIO = 0.8  # of the bytes that must be moved: drivers state no error, and a fifth is no rounding
+WINDOWS_OF_A_PAGE = 4  # a dcgm-exporter's page is renewed every 30 s, and tells of the 30 s before
 PROFILED = ("dram_ratio", "tensor_ratio", "sm_ratio", "sm_occupancy_ratio", "graphics_ratio")
 CLOCKS = ("sm_clock_ratio", "memory_clock_ratio")
 OF_CLOCKS = ("clock", "suspend")  # words of a complaint that is of the host's clocks: durations hold
@@ -42,6 +44,14 @@ def counter_faults(case: Case) -> tuple[CounterFault, ...]:
     return (*_beyond(counters), *still, *(() if still else _fewer_bytes(case, counters)), *_complaints(counters))
 
 
+def judged_figures(case: Case) -> tuple[WindowFigures, ...]:
+    """Figures of all windows that the counters of the newest one may be of; empty where not so many were seen yet."""
+    window = case.window
+    paged = window is not None and window.counters is not None and window.counters.source is CounterSource.DCGM
+    count = WINDOWS_OF_A_PAGE if paged else 1
+    return case.figures[-count:] if len(case.figures) >= count else ()
+
+
 def profiling_doubted(faults: Sequence[CounterFault]) -> bool:
     """Whether nothing may be concluded from ratios that the devices measured."""
     return any(fault.doubted for fault in faults)
@@ -59,9 +69,8 @@ def _beyond(counters: WindowCounters) -> Iterator[CounterFault]:
 def _standing_still(case: Case, counters: WindowCounters) -> Iterator[CounterFault]:
     """Measured ratios of 0 while the devices worked: known of DCGM after an Xid, or while another profiler runs."""
     known = [value for name in PROFILED if (value := getattr(counters, name)) is not None]
-    figures = case.figures[-1] if case.figures else None
-    uncovered_ratio = 1 - min(counters.covered_ratio, 1.0)
-    stepped = figures is not None and figures.busy_s > (uncovered_ratio + LEAST_BUSY_RATIO) * figures.span_s
+    judged, busy_ratio = judged_figures(case), 1 - min(counters.covered_ratio, 1.0) + LEAST_BUSY_RATIO
+    stepped = bool(judged) and all(figures.busy_s > busy_ratio * figures.span_s for figures in judged)
     ran = (counters.kernel_ratio or 0.0) > KERNEL_RATIO and (counters.power_ratio or 0.0) > POWER_RATIO
     if known and not any(known) and (stepped or ran):
         seen = "kernels ran and power was drawn" if ran else "steps ran"

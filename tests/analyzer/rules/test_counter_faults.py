@@ -130,5 +130,18 @@ def test_distrusted_counters_silence_no_rule_that_judges_by_the_floor() -> None:
 def test_the_remedy_names_the_source() -> None:
     stuck: dict[str, Any] = dict.fromkeys(PROFILED, 0.0)
     assert "Xid" in (judge(INVALID, steps(), **stuck).remedy or "")
-    assert "DCGM host engine" in (judge(INVALID, steps(), source=CounterSource.DCGM, **stuck).remedy or "")
+    ran = {"kernel_ratio": 1.0, "power_ratio": 0.6, "source": CounterSource.DCGM}
+    assert "DCGM host engine" in (judge(INVALID, steps(), **stuck, **ran).remedy or "")
     assert "--hardware" in (judge(INVALID, steps(factor=0.5), **stuck).remedy or ""), "the floor comes first"
+
+
+def test_a_page_that_still_tells_of_idle_time_does_not_stand_still() -> None:
+    busy, rare = steps(), steps(gap_ratio=1000.0, running=0)
+
+    def page(*tables: StepTable) -> Status:
+        last = beside(tables[-1], source=CounterSource.DCGM, **dict.fromkeys(PROFILED, 0.0)).windows
+        return RULES[INVALID](case(*tables[:-1], *last)).status
+
+    assert page(rare, busy, busy, busy) is Status.CLEARED
+    assert page(busy, busy, busy) is Status.CLEARED
+    assert page(busy, busy, busy, busy) is Status.FIRING

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from made_counters import beside
-from made_windows import INFO, case, info_with, merged, steps
+from made_windows import INFO, case, info_with, merged, steps, window
 
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.rules.counted import with_requests, working
+from rooflens.device_records import CounterSource
 from rooflens.findings import Code, Finding, Status
 from rooflens.records import StepTable
 
@@ -115,3 +117,28 @@ def test_a_busy_engine_core_alone_is_no_finding() -> None:
     assert judge(HOST, steps(factor=5.0), AHEAD, engine_core_busiest_cores=1.0).status is Status.CANNOT_TELL
     busy = judge(HOST, steps(factor=5.0), AHEAD, engine_core_busiest_cores=1.0, graphics_ratio=0.95)
     assert busy.status is Status.CLEARED
+
+
+def test_a_page_of_half_a_minute_is_held_against_all_windows_that_it_may_be_of() -> None:
+    """A dcgm-exporter still tells of an idle time after the load came back."""
+    busy, rare = steps(factor=5.0, gap_ratio=0.0), steps(factor=5.0, gap_ratio=9.0, running=0)
+
+    def page(*tables: StepTable) -> Finding:
+        last = beside(tables[-1], AHEAD, graphics_ratio=0.3, source=CounterSource.DCGM).windows
+        return RULES[HOST](case(*(window(table, AHEAD) for table in tables[:-1]), *last, info=AHEAD))
+
+    assert page(busy).status is Status.CANNOT_TELL, "nothing is known of the time that the page tells of"
+    assert page(busy, busy, busy).status is Status.CANNOT_TELL
+    assert page(busy, busy, busy, busy).status is Status.FIRING
+    assert page(rare, busy, busy, busy).status is Status.CANNOT_TELL
+    assert page(rare, busy, busy, busy, busy).status is Status.FIRING
+
+
+def test_time_at_the_edges_of_a_window_may_be_without_requests() -> None:
+    table = steps(factor=5.0, gap_ratio=0.0)
+    whole = window(table, AHEAD)
+    span_s = whole.end_monotonic_s - whole.start_monotonic_s
+    edged = replace(whole, start_monotonic_s=whole.start_monotonic_s - span_s)
+    found = working(beside(edged, AHEAD, graphics_ratio=0.45))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.45, 0.9), abs=0.01)
