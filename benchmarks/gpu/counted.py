@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 SAMPLE_S = 0.25  # the fastest that the probe allows; the driver refreshes its counters every 100 ms
 JOIN_S = 5.0
@@ -56,17 +57,43 @@ class Sampling:
 
 
 def probe_for(uuid: str | None) -> tuple[Any, str | None]:
-    """A probe of one device, else None and in one line why there is none."""
+    """A probe of one device, else None, and in one line what is not counted."""
     if uuid is None:
         return None, "counters: the device is no NVIDIA GPU, or torch does not say which"
     from rooflens.collector.nvml import NvmlProbe
 
-    probe = NvmlProbe()
+    probe = NvmlProbe(SAMPLE_S)
     probe.watch(frozenset({uuid}))
     probed = probe.sample()
-    if not probed.devices:
-        return None, f"counters: NVML does not know the device {uuid}: {'; '.join(probed.problems) or 'no device'}"
-    if probed.devices[0].counters is False:
+    found = [facts for facts in probed.devices if facts.uuid.lower() == uuid.lower()]
+    if not found:
+        return None, f"counters: {'; '.join(probed.problems) or f'NVML does not know {uuid}'}"
+    if found[0].counters is False:
         return probe, "counters: this device or its driver has no GPM counters: clocks, power and energy only"
-    time.sleep(SAMPLE_S)
     return probe, None
+
+
+def joined_with(run: Any, analysis: Any, hardware: Any) -> Any:
+    """WindowCounters of a loop: what its device counted beside the model's bytes; None where nothing was sampled."""
+    from rooflens.collector.counter_join import join_counters
+
+    if not run.samples:
+        return None
+    samples: dict[str, list[Any]] = {}
+    for sample in run.samples:
+        samples.setdefault(sample.uuid, []).append(sample)
+    return join_counters(
+        float(run.steps["submit_monotonic_s"][0]),
+        float(run.steps["output_monotonic_s"][-1]),
+        run.steps,
+        None if analysis is None else model_bytes(analysis),
+        samples,
+        {facts.uuid: facts for facts in run.facts if facts.uuid in samples},
+        1,
+        None if hardware is None else hardware.memory_bandwidth_bytes_per_s,
+    )
+
+
+def model_bytes(analysis: Any) -> Any:
+    """All bytes of each step, of every group of operators; NaN of a step that is not modelled."""
+    return np.sum(list(analysis.group_bytes.values()), axis=0)

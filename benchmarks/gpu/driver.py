@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,13 +18,14 @@ from rooflens.pipeline import Recording, read_ring
 from rooflens.records import DeviceSpan, GraphMode, RooflensError, StepTable
 
 LEAST_STEPS = 30  # of a loop: a rule wants twenty
-LONGEST_FACTOR = 4.0  # of the seconds asked for, where steps are so slow that there are not enough of them
+LONGEST_FACTOR = 10.0  # of the seconds asked for, where steps are so slow that there are not enough of them
 LEAST_PAUSE_S = 1e-3
+MOST_STEPS = 50_000  # a ring holds some more
 
 
 @dataclass(frozen=True)
 class Case:
-    """One loop to run; ``paused`` is a pause of the host before each step as long as the step itself."""
+    """One loop to run; ``paused``: the host rests before each step for as long as the last one took."""
 
     name: str
     batch: int
@@ -41,9 +41,6 @@ class Run:
     case: Case
     recording: Recording
     steps: StepTable
-    pause_s: float = 0.0
-    started_s: float = 0.0
-    ended_s: float = 0.0
     samples: list[Any] = field(default_factory=list)
     facts: list[Any] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -76,38 +73,23 @@ def run_case(
         loop.warm_up()
         if case.graphs:
             loop.capture()
-        step_s = _usual_step_s(loop)
-        pause_s = max(LEAST_PAUSE_S, step_s) if case.paused else 0.0
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.chmod(0o700)
         facts = weights.shape.facts(case.batch, case.graphs, uuid)
         sampling = stack.enter_context(watch())
-        started_s = time.monotonic()
         with Recorder("torch-decode-loop", folder=folder, strict=True, **facts) as recorder:
-            spans = _steps(torch, loop, recorder, case, seconds, pause_s)
+            spans = _steps(torch, loop, recorder, case, seconds)
             path = recorder.path
-        ended_s = time.monotonic()
         if path is None or recorder.failures:
             raise RooflensError(f"{case.name}: {recorder.failures} steps were not recorded; is ROOFLENS_DISABLE set?")
         recording = read_ring(path)
     steps = join_device(recording.steps, spans, from_first_step=True) if spans else recording.steps
-    run = Run(case, recording, steps, pause_s, started_s, ended_s)
+    run = Run(case, recording, steps)
     run.samples, run.facts, run.problems = sampling.taken()
     return run
 
 
-def _usual_step_s(loop: Loop) -> float:
-    """The median of a few steps whose output is waited for."""
-    times = []
-    for _ in range(5):
-        started_s = time.perf_counter()
-        loop.forward()
-        loop.tokens.tolist()
-        times.append(time.perf_counter() - started_s)
-    return statistics.median(times)
-
-
-def _steps(torch: Any, loop: Loop, recorder: Recorder, case: Case, seconds: float, pause_s: float) -> list[DeviceSpan]:
+def _steps(torch: Any, loop: Loop, recorder: Recorder, case: Case, seconds: float) -> list[DeviceSpan]:
     """Step after step until the time is over; the spans of the steps on the device, none without CUDA events."""
     cuda = loop.weights.device.type == "cuda"
     context = loop.weights.shape.context_tokens
@@ -122,13 +104,14 @@ def _steps(torch: Any, loop: Loop, recorder: Recorder, case: Case, seconds: floa
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2)) if cuda else (None, None)
     spans: list[DeviceSpan] = []
     started_s = time.monotonic()
-    ordinal = 0
+    ordinal, step_s = 0, LEAST_PAUSE_S
     while True:
         gone_s = time.monotonic() - started_s
-        if gone_s >= seconds and (ordinal >= LEAST_STEPS or gone_s >= LONGEST_FACTOR * seconds):
+        enough = ordinal >= LEAST_STEPS or gone_s >= LONGEST_FACTOR * seconds
+        if ordinal == MOST_STEPS or (enough and gone_s >= seconds):
             return spans
-        if pause_s:
-            time.sleep(pause_s)
+        if case.paused:
+            time.sleep(max(LEAST_PAUSE_S, step_s))
         ordinal += 1
         with recorder.step(contexts=contexts, **given) as step:
             begun_s = time.monotonic()
@@ -140,6 +123,7 @@ def _steps(torch: Any, loop: Loop, recorder: Recorder, case: Case, seconds: floa
             loop.tokens.tolist()  # waits for the device
             ended_s = time.monotonic()
             step.done()
+        step_s = ended_s - begun_s
         if cuda:
             device_s = begin.elapsed_time(end) / 1e3
             spans.append(DeviceSpan(ordinal, begun_s, ended_s, device_s, 0.0, case.batch, case.batch))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from counted import joined_with, model_bytes
 from driver import Run
 from synthetic import Shape
 
@@ -39,11 +40,6 @@ class Roofs:
         return Roofline.of(info, self.hardware, self.calibration if calibrated else None)
 
 
-def model_bytes(analysis: StepAnalysis) -> Any:
-    """All bytes of each step, of every group of operators."""
-    return np.sum(list(analysis.group_bytes.values()), axis=0)
-
-
 def figures(run: Run, shape: Shape, roofs: Roofs) -> dict[str, Any]:
     """Steps, times and bytes of a loop in SI units, None for what is not known."""
     steps = run.steps
@@ -52,7 +48,7 @@ def figures(run: Run, shape: Shape, roofs: Roofs) -> dict[str, Any]:
         "batch": run.case.batch,
         "graphs": run.case.graphs,
         "passes": run.case.passes,
-        "pause_s": run.pause_s,
+        "paused": run.case.paused,
         "context_tokens": shape.context_tokens,
         "steps": len(steps),
         "step_p50_s": middle(steps, "observed_s"),
@@ -80,7 +76,7 @@ def figures(run: Run, shape: Shape, roofs: Roofs) -> dict[str, Any]:
     return found
 
 
-def window_of(run: Run, roofline: Roofline | None, problem: str | None, counters: WindowCounters | None) -> Window:
+def window_of(run: Run, analysis: StepAnalysis | None, problem: str | None, counters: WindowCounters | None) -> Window:
     """All of the loop as one window."""
     steps = run.steps
     start_s, end_s = float(steps["submit_monotonic_s"][0]), float(steps["output_monotonic_s"][-1])
@@ -93,19 +89,22 @@ def window_of(run: Run, roofline: Roofline | None, problem: str | None, counters
         start_monotonic_s=start_s,
         end_monotonic_s=end_s,
         steps=steps,
-        analysis=roofline.analyse_all(steps) if roofline else None,
-        problem=None if roofline else problem,
+        analysis=analysis,
+        problem=None if analysis else problem,
         events=run.recording.events,
         counters=counters,
     )
 
 
-def verdicts(run: Run, roofs: Roofs, counters: WindowCounters | None) -> dict[str, dict[str, Any]]:
-    """The answer of each judged rule, by what was calibrated here where that is known."""
+def verdicts(run: Run, roofs: Roofs) -> dict[str, Any]:
+    """The counters beside the model, and each judged rule's answer, by what was calibrated here where that is known."""
     roofline = roofs.roofline(run.recording.info, True) or roofs.roofline(run.recording.info, False)
-    window = window_of(run, roofline, roofs.problem, counters)
+    analysis = roofline.analyse_all(run.steps) if roofline else None
+    counters = joined_with(run, analysis, roofs.hardware)
+    window = window_of(run, analysis, roofs.problem, counters)
     case = Case((window,), (window_figures(window),), roofline, roofs.hardware)
-    return {str(code): _said(RULES[code](case)) for code in JUDGED if code in RULES}
+    said = {str(code): _said(RULES[code](case)) for code in JUDGED if code in RULES}
+    return {"counters": asdict(counters) if counters else None, "verdicts": said}
 
 
 def _said(finding: Finding) -> dict[str, Any]:

@@ -31,7 +31,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "src"), str(Path(__file__).resolve().parent)]
 
 LOOP_S = {"cuda": 10.0, "cpu": 5.0}
-CALIBRATION_LOOPS, LONGEST_CALIBRATION_S = 5.0, 60.0  # a calibration takes as long as so many loops, a minute at most
+# A calibration takes as long as so many loops, but so much at least and at most.
+CALIBRATION_LOOPS, LEAST_CALIBRATION_S, LONGEST_CALIBRATION_S = 5.0, 10.0, 60.0
 MEMORY_SHARE = 0.5  # of what the device has free may be used
 
 
@@ -104,10 +105,8 @@ def measured(torch: Any, device: Any, seconds: float | None, tell: Any) -> dict[
         except RuntimeError as error:  # what torch says of a kernel or a graph that this device does not have
             not_done.append(f"{case.name}: {' '.join(str(error).split())[:200]}")
             continue
-        joined = joined_with(run, roofs)
         not_done += [line for line in run.problems if line not in not_done]
-        loop = figures(run, shape, roofs) | {"counters": asdict(joined) if joined else None}
-        loops.append(loop | {"verdicts": verdicts(run, roofs, joined)})
+        loops.append(figures(run, shape, roofs) | verdicts(run, roofs))
     return {
         "machine": machine,
         "clocks_before": clocks_before,
@@ -133,17 +132,12 @@ def calibrated(device: str, seconds: float, tell: Any) -> tuple[Any, str | None]
     from rooflens.collector.calibrate import calibrate
     from rooflens.records import RooflensError
 
-    wanted_s = min(LONGEST_CALIBRATION_S, CALIBRATION_LOOPS * seconds)
+    wanted_s = min(LONGEST_CALIBRATION_S, max(LEAST_CALIBRATION_S, CALIBRATION_LOOPS * seconds))
     tell(f"calibrating {device}: {wanted_s:g} s")
     try:
-        return calibrate(device, wanted_s, tell, True), None
+        return calibrate(device, wanted_s, force=True), None
     except RooflensError as error:
         return None, f"calibration: {error}"
-
-
-def joined_with(run: Any, roofs: Any) -> Any:
-    """The counters of a loop beside its model bytes; None where there are none."""
-    del run, roofs
 
 
 def fitting(torch: Any, device: Any, shape: Any) -> tuple[int, ...]:
