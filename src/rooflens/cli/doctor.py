@@ -1,4 +1,4 @@
-"""What was found here, what is missing, and the remedy: installation, rings, engines, pages, devices.
+"""What was found here, what is missing, and the remedy: installation, rings, engines, pages, devices, counters.
 
 The exit code is 0 when an engine can be watched and nothing that was found is in the way, 1 when something needs
 action: a line that is missing or broken. Notes do not count: rooflens works as it is, the engine may do better.
@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rooflens.cli.doctor_checks import CHECKS, Check, Machine, Standing
+from rooflens.cli.doctor_counters import COUNTER_CHECKS
 from rooflens.cli.doctor_hardware import HARDWARE_CHECKS
 from rooflens.cli.doctor_install import check_install
 from rooflens.cli.output import json_text, one_line
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 def examine(machine: Machine) -> Iterator[Check]:
     """Every check's answers in order; one that fails itself is an answer as well."""
-    for check in (check_install, *CHECKS, *HARDWARE_CHECKS):
+    for check in (check_install, *CHECKS, *HARDWARE_CHECKS, *COUNTER_CHECKS):
         try:
             yield from check(machine)
         except Exception as error:  # a doctor that dies on an odd machine helps nobody

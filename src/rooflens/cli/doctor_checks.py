@@ -66,6 +66,7 @@ class Machine:
     folder: Path = field(default_factory=default_folder)
     ports: Collection[int] = USUAL_PORTS
     sidecar_url: str | None = None
+    exporter_ports: Collection[int] = (9400,)  # of dcgm-exporter
 
     @cached_property
     def rings(self) -> list[FoundRing]:

@@ -13,6 +13,7 @@ from rooflens.cli.doctor_checks import Check, Machine, Standing
 NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "analyze": ("sidecar", ("numpy",)),
     "predict": ("sidecar", ("numpy",)),
+    "calibrate": ("sidecar", ("numpy",)),
     "demo": ("demo", ("numpy", "fastapi", "uvicorn")),
     "top": ("sidecar", ("numpy",)),
     "sidecar": ("sidecar", ("numpy", "fastapi", "uvicorn", "pydantic_settings")),
