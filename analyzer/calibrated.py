@@ -17,7 +17,7 @@ from statistics import median
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.hardware import all_names, find_hardware
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
-from rooflens.model_records import Efficiency, HardwareSpec
+from rooflens.model_records import DISTURBED, Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
 THIS_CPU, CPU = "this-cpu", "cpu"
@@ -98,7 +98,9 @@ def efficiency_from(calibration: Calibration | None, hardware: HardwareSpec) -> 
         missing += lacking
     missing.append("prefill attention")
     instead = f"as published of {known.hardware}" if published else "left neutral"
-    return replace(found, source=f"calibrated {date_text(calibration)}; not measured: {', '.join(missing)}, {instead}")
+    beside = ["; others used the machine meanwhile"] * any(flag.startswith(DISTURBED) for flag in calibration.flags)
+    told = f"calibrated {date_text(calibration)}; not measured: {', '.join(missing)}, {instead}"
+    return replace(found, source=told + "".join(beside))
 
 
 def pass_rates(calibration: Calibration, hardware: HardwareSpec) -> tuple[float, float]:

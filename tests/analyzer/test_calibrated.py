@@ -187,6 +187,12 @@ def test_a_cpu_reaches_a_share_of_its_best_and_a_call_costs_what_it_was_measured
     assert memory.weight_ratio == pytest.approx(20 / 25)  # at four caches
 
 
+def test_what_disturbed_a_calibration_is_told_with_what_it_makes_reachable() -> None:
+    found = calibrated(h100_calibration(flags=("others used the machine: 2 processes",)), H100)
+    assert found.source.endswith("; others used the machine meanwhile")
+    assert "others" not in calibrated(h100_calibration(), H100).source
+
+
 def test_a_measured_roof_without_a_calibration_reaches_nothing_known() -> None:
     hardware = hardware_of(cpu_calibration(), 200 * MIB)
     assert efficiency_from(None, hardware) is None

@@ -40,6 +40,7 @@ VERBS: Mapping[str, Verb] = {
     "predict": Verb("rooflens.cli.predict", "the roofline of a planned deployment"),
     "sidecar": Verb("rooflens.cli.sidecar", "watch engines: findings, metrics for Prometheus, an API"),
     "top": Verb("rooflens.cli.top", "a live view of every engine"),
+    "calibrate": Verb("rooflens.cli.calibrate", "measure what this machine really reaches, and keep it"),
     "doctor": Verb("rooflens.cli.doctor", "what was found here, what is missing, and the remedy"),
     "explain": Verb("rooflens.cli.explain", "what a finding means, what to do, and when to distrust it"),
     "demo": Verb("rooflens.cli.demo", "all of it on an embedded engine, without a GPU", extra="demo"),

@@ -1,0 +1,201 @@
+"""What this machine really reaches: its memory at every size, products, attention, launches, all-reduces.
+
+A datasheet's peak is no ceiling: large reads reach a part of it, small ones less, and a power cap lowers the clocks.
+This measures one device within a minute and keeps the result, by which analyze, sidecar, top and predict then say what
+is reachable. GPUs are measured through torch where that is installed, the CPU through NumPy. A device that others use
+is refused, since a roof that is measured beside them is what they leave.
+
+examples:
+  rooflens calibrate                         (the GPU that torch sees first, else the CPU)
+  rooflens calibrate --device cpu --seconds 20
+  rooflens calibrate --device cuda:1 --force (others use it: measure what they leave)
+  rooflens calibrate --show                  (what is kept of this machine)
+  rooflens calibrate --output here.json && rooflens analyze --calibration here.json
+
+The exit code is 0 where something was measured, or is kept and holds; 1 of --show where nothing is, or it is out of
+date; a fault is 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rooflens.calibration_records import Calibration, Ceiling, MachineIdentity
+from rooflens.cli.output import json_text, one_line, printable
+from rooflens.model_records import HardwareSpec
+from rooflens.records import RooflensError
+
+USUAL_S, LONGEST_S = 30.0, 60.0
+EXIT_NOTHING = 1  # --show found nothing that holds
+BAR = 24  # characters
+DEVICES = "cpu, torch-cpu, cuda, cuda:N or N"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `rooflens calibrate`."""
+    add = parser.add_argument
+    add("--device", metavar="NAME", help=f"{DEVICES} (default: the first GPU that torch sees, else the CPU)")
+    add("--seconds", type=float, metavar="S", default=USUAL_S,
+        help="how long it may take, at most 60; less makes the spread larger (default: 30)")  # fmt: skip
+    add("--force", action="store_true", help="measure although others use the device; the result says so")
+    add("--output", metavar="FILE", help="write here (default: where it is found again for this machine)")
+    add("--show", action="store_true", help="measure nothing, print what is kept of this machine")
+    add("--json", action="store_true", help="a JSON array with one object a device, in SI units, null for not known")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and keep, or show what is kept."""
+    if not 0 < args.seconds <= LONGEST_S:
+        raise RooflensError(f"--seconds {args.seconds:g} is not above 0 and at most {LONGEST_S:g}")
+    if args.show:
+        given = [name for name in ("force", "output") if getattr(args, name)]
+        if given:
+            raise RooflensError(f"--{given[0]} says nothing with --show, which measures nothing")
+        return _show(args)
+    from rooflens.collector.calibrate import calibrate, save, state_folder
+
+    folder = None if args.output else state_folder(os.environ)  # a fault is said before anything is measured
+    bar = Bar()
+    try:
+        calibration = calibrate(_device(args.device), args.seconds, bar.tell, args.force)
+    finally:
+        bar.end()
+    path = write(calibration, Path(args.output)) if folder is None else save(calibration, folder)
+    if args.json:
+        print(json_text([as_json(calibration, path, None)]))
+    else:
+        print("\n".join(_lines(calibration, path, None)))
+    return 0
+
+
+def _device(name: str | None) -> str | None:
+    """What calibrate calls the device; a bare number is a GPU."""
+    if name is None:
+        return None
+    word = name.strip().casefold()
+    return f"cuda:{word}" if word.isdecimal() else word
+
+
+def _show(args: argparse.Namespace) -> int:
+    """Print what is kept of each device of this machine, and why it is not used where it is not."""
+    from rooflens.collector.calibrate import find, load, state_folder, versions_here
+
+    folder, held = state_folder(os.environ), True
+    objects: list[Mapping[str, Any]] = []
+    texts: list[str] = []
+    for identity in _chosen(args.device):
+        at = find(identity, folder, time.time(), versions_here())
+        kept = at.calibration
+        held = held and kept is not None
+        if kept is None and at.path is not None:
+            try:
+                kept = load(at.path)
+            except RooflensError:
+                kept = None
+        if kept is None or at.path is None:
+            problem = at.problem or f"{identity.name} was never calibrated: rooflens calibrate"
+            objects.append({"identity": asdict(identity), "problem": problem})
+            texts.append(f"{identity.name}\n  {problem}")
+            continue
+        objects.append(as_json(kept, at.path, at.problem))
+        texts.append("\n".join(_lines(kept, at.path, at.problem)))
+    print(json_text(objects) if args.json else printable("\n\n".join(texts)))
+    return 0 if held else EXIT_NOTHING
+
+
+def _chosen(device: str | None) -> list[MachineIdentity]:
+    """The devices that are asked for; without a name the GPUs, else the CPU, as a measurement would choose."""
+    from rooflens.collector.calibrate import identities_here
+
+    cpu, *others = identities_here()
+    name = _device(device)
+    if name is None:
+        return [*others, cpu]
+    if name in ("cpu", "torch-cpu"):
+        return [cpu]
+    kind, _, number = name.partition(":")
+    if kind not in ("cuda", "rocm") or (number and not number.isdecimal()):
+        raise RooflensError(f"--device {device}: give one of {DEVICES}")
+    if int(number or 0) >= len(others):
+        raise RooflensError(f"--device {device}: the drivers of this machine show {len(others)} such devices")
+    return [others[int(number or 0)]]
+
+
+def write(calibration: Calibration, path: Path) -> Path:
+    """Write it to ``path``, aside first so that nobody reads half of it; RooflensError where that cannot be."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(aside, "x", encoding="utf-8", opener=_for_its_owner) as file:
+            file.write(json_text(asdict(calibration)) + "\n")
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise RooflensError(f"--output {path}: {(error.strerror or 'cannot be written').lower()}") from None
+    return path
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class Bar:
+    """How far it is, on standard error: a bar that replaces itself on a terminal, else a line when the words change."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._words = ""
+
+    def tell(self, words: str, ratio: float) -> None:
+        """``ratio`` of the time is over, and what is done now."""
+        if self._terminal:
+            done = round(BAR * min(1.0, max(0.0, ratio)))
+            line = one_line(f"{'#' * done}{'.' * (BAR - done)} {ratio:4.0%}  {words}")
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        elif words != self._words:
+            print(one_line(f"{ratio:4.0%}  {words}"), file=sys.stderr, flush=True)
+        self._words = words
+
+    def end(self) -> None:
+        """Nothing follows: the terminal gets its line back."""
+        if self._terminal and self._words:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def roofs(calibration: Calibration) -> tuple[HardwareSpec | None, tuple[Ceiling, ...]]:
+    """The hardware that was measured, None for a device that is not known, and every ceiling of it."""
+    from rooflens.analyzer.calibrated import CPU, hardware_of
+    from rooflens.analyzer.ceilings import ceilings_of
+    from rooflens.analyzer.hardware import find_hardware
+
+    try:
+        cpu = calibration.identity.kind == CPU
+        hardware = hardware_of(calibration) if cpu else find_hardware(calibration.identity.name)
+    except RooflensError:
+        return None, ()
+    return hardware, ceilings_of(hardware, calibration, calibration.clocks_hz.get("sm"))
+
+
+def as_json(calibration: Calibration, path: Path, problem: str | None) -> Mapping[str, Any]:
+    """The calibration with its file and ceilings; ``problem`` is why it is not used, null if it is."""
+    hardware, ceilings = roofs(calibration)
+    known = None if hardware is None else hardware.id
+    beside = {"path": str(path), "problem": problem, "hardware": known, "ceilings": [asdict(one) for one in ceilings]}
+    return asdict(calibration) | beside
+
+
+def _lines(calibration: Calibration, path: Path, problem: str | None) -> list[str]:
+    from rooflens.cli.calibrate_text import lines
+
+    hardware, ceilings = roofs(calibration)
+    found = lines(calibration, hardware, ceilings)
+    found.append(f"file      {path}")
+    if problem is not None:
+        found.append(f"warning   {problem}")
+    return [one_line(line) for line in found]
