@@ -103,9 +103,7 @@ def test_what_is_asked_for_is_measured(
     assert asked == [expected]
 
 
-@pytest.mark.parametrize(
-    "words", [["--seconds", "0"], ["--seconds", "61"], ["--seconds", "nan"], ["--show", "--force"]]
-)
+@pytest.mark.parametrize("words", ["--seconds 0", "--seconds 61", "--seconds nan", "--show --force"])
 def test_what_cannot_be_is_refused_before_anything_is_measured(
     folder: Path, asked: list[tuple[Any, ...]], words: str, capsys: Capture
 ) -> None:
