@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from made_devices import BANDWIDTH, REFRESH_S, Engine, device_samples, engine, facts, reads
 from numpy.typing import NDArray
 
+from rooflens.collector.counter_bounds import counted, ratio_high, ratio_low
 from rooflens.collector.counter_join import UNMODELLED_RATIO, join_counters
+from rooflens.collector.covered import joined as covered_parts
+from rooflens.collector.device_tracks import tracks_of
+from rooflens.collector.step_traffic import StepTraffic, step_times
+from rooflens.collector.window_means import dram_ratios
 from rooflens.device_records import (
     ClockJump,
     CounterSource,
@@ -569,3 +574,27 @@ def test_a_join_takes_few_calls_however_many_steps_there_are() -> None:
         counts.append(calls_of(lambda: join_counters(start_s, end_s, table, moved, samples, known, 8, None)))  # noqa: B023
     assert counts[0] == pytest.approx(counts[1], rel=0.02)
     assert max(counts) < 4500
+
+
+@pytest.mark.parametrize("made", [DECODE, MIXED, BURSTS, PROMPTS], ids=["decode", "mixed", "bursts", "prompts"])
+def test_no_place_of_the_ends_within_their_slack_leaves_the_bounds(made: Engine) -> None:
+    """Counter over model bytes, steps across the ends in or out, for ends shifted at random."""
+    start_s, _, rows = window(made)
+    table = made.table(rows)
+    tracks, _ = tracks_of(start_s, start_s + 10.0, sampled(made))
+    parts, _ = covered_parts(tracks, start_s, float(table["output_monotonic_s"][-1]))
+    found = counted(parts, [dram_ratios(part) for part in parts], [BANDWIDTH])
+    none = np.empty(0)
+    traffic = StepTraffic(step_times(table), made.model[rows], (none, none), start_s, BANDWIDTH)
+    low, high = ratio_low(found, traffic, 1), ratio_high(found, traffic, 1)
+    assert low is not None
+    assert high is not None
+    (left,), (right,) = np.flatnonzero(~found.right), np.flatnonzero(found.right)
+    shifts = np.random.default_rng(1).uniform(-REFRESH_S, REFRESH_S, (5000, 2))
+    starts, ends = (found.at_s[[left, right]] + shifts).T
+    moved = shifts @ (found.rate[[left, right]] * [-1, 1])
+    least = traffic.ended_bytes(ends, most=False) - traffic.begun_bytes(starts, most=False)
+    most = traffic.begun_bytes(ends, most=True) - traffic.ended_bytes(starts, most=True)
+    quotients = (found.fixed_low + moved) / most, (found.fixed_high + moved) / least
+    assert low <= quotients[0].min() <= low * 1.01
+    assert high >= quotients[1].max() >= high * 0.99
