@@ -89,11 +89,15 @@ class Lazy:
         self._build = build
         self._built: Callable[[], Sampled] | None = None
 
-    def __call__(self) -> Sampled:
-        """One sample."""
+    def build(self) -> Callable[[], Sampled]:
+        """What is sampled."""
         if self._built is None:
             self._built = self._build()
-        return self._built()
+        return self._built
+
+    def __call__(self) -> Sampled:
+        """One sample."""
+        return self.build()()
 
 
 class Race:
@@ -159,7 +163,7 @@ class Rounds:
             number += 1
             chance.shuffle(order)
             for quantity in order:
-                if quantity not in self._costs_s or (number > 1 and self._clock() >= deadline_s):
+                if quantity not in self._costs_s or self._clock() >= deadline_s:
                     continue
                 found = self._sample(quantity, f"round {number}")
                 if found is not None:
@@ -170,8 +174,10 @@ class Rounds:
 
     def _sample(self, quantity: Quantity, words: str) -> Sampled | None:
         self._tell(words)
-        start_s = self._clock()
         try:
+            if isinstance(quantity.sample, Lazy):
+                quantity.sample.build()
+            start_s = self._clock()
             found = quantity.sample()
         except Exception as error:  # a format that the device has not, no memory, a driver's fault: said, not known
             self._costs_s.pop(quantity, None)
@@ -184,7 +190,7 @@ class Rounds:
     def _fit(self, deadline_s: float, number: int) -> bool:
         """Leave out the most expensive ones until the rounds that are needed fit; whether there is any left."""
         # Before the first round only what warming up took is known, which is more than a round takes.
-        needed = 1 if number == 0 else max(1, LEAST_ROUNDS - number)
+        needed = LEAST_ROUNDS - number if number else FEWEST
         left_s = deadline_s - self._clock()
         if number >= LEAST_ROUNDS:
             return bool(self._costs_s)

@@ -25,7 +25,7 @@ Progress = Callable[[str, float], None]
 LONGEST_S = 60.0
 ENOUGH_S = 30.0  # for one device; more rounds would say the same
 MEASURED_SHARE = 0.9  # of the time; the rest is for filling arrays and for the last sample
-HELD_SHARE = 0.05  # of a device's memory, by others: more than the few hundred MB that its driver takes
+HELD_BYTES = 2e9  # of a device's memory, by others: far more than its driver and this process take for themselves
 REDUCE_SHARE = 0.4  # of the time, for the all-reduce between devices: their processes start for ten seconds
 
 
@@ -201,7 +201,7 @@ def _held(torch: Any, device: Any) -> str | None:
     if found is None:
         return None
     others = found[1] - found[0] - torch.cuda.memory_reserved(device)
-    return f"others hold {others / 1e9:.1f} GB of its memory" if others > HELD_SHARE * found[1] else None
+    return f"others hold {others / 1e9:.1f} GB of its memory" if others > HELD_BYTES else None
 
 
 def _all_reduce(

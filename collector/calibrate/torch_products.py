@@ -11,7 +11,7 @@ from rooflens.collector.calibrate.torch_kernels import Bench
 
 SIZES = (512, 1024, 2048, 4096, 8192)
 LONGEST_S = 0.05
-BYTES_AN_ELEMENT = 48  # all formats of one size are kept until the end: two factors and a product each
+BYTES_AN_ELEMENT = 64  # all formats of all sizes up to this one are kept: two factors and a product each
 FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "int8")
 TF32_CAPABILITY, FP8_CAPABILITY = (8, 0), (8, 9)
 Product = Callable[[], object]
