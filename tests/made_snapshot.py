@@ -43,7 +43,7 @@ LLAMA_8B = {
 FIXED_LABELS = {
     "engine_kind": "vllm", "engine_version": "0.32.0", "source": "ring", "hardware": "h100-sxm5-80", "format": "bf16",
     "version": "0.1.0", "device_uuid": "GPU-11111111-2222-3333-4444-555555555555",
-    "device_name": "NVIDIA H100 80GB HBM3", "driver_version": "580.82", "mig_profile": "",
+    "device_name": "NVIDIA H100 80GB HBM3", "driver_version": "580.82", "mig_profile": "none",
 }  # fmt: skip
 
 

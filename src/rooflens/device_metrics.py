@@ -140,9 +140,10 @@ HOST_CPU = engine_metric(
 CEILING_BANDWIDTH = engine_metric(
     "hardware_ceiling_bytes_per_second", G, "bytes_per_second",
     "Memory bandwidth of one device of the engine, by what the figure rests on.",
-    'How far the real roof lies below the paper: `rooflens_hardware_ceiling_bytes_per_second{origin="calibrated"} / '
-    'ignoring (origin) rooflens_hardware_ceiling_bytes_per_second{origin="datasheet"}`. Which of them the floor uses: '
-    "/api/v1/engines.", "origin", values={"origin": CEILINGS},
+    'What the clocks of now leave of the paper: `rooflens_hardware_ceiling_bytes_per_second{origin="clock_adjusted"} / '
+    'ignoring (origin) rooflens_hardware_ceiling_bytes_per_second{origin="datasheet"}`; likewise what '
+    "rooflens calibrate measured. Which of them the floor uses: /api/v1/engines.", "origin",
+    values={"origin": CEILINGS},
 )  # fmt: skip
 CEILING_FLOPS = engine_metric(
     "hardware_ceiling_flops_per_second", G, "flops_per_second",

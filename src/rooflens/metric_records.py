@@ -58,7 +58,7 @@ OPEN_LABELS = {
     "device_uuid": "the devices of this host, slices of MIG included",
     "device_name": "what a driver calls its devices",
     "driver_version": "one of each host",
-    "mig_profile": "the ways to slice a device, empty for a whole one",
+    "mig_profile": "the ways to slice a device, none for a whole one",
 }
 
 # What a figure of a metrics page is worth that rests on contexts.

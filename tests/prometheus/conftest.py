@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nvml_fixture import DoubleError, build
 
 sys.path.insert(0, str(Path(__file__).parent))
 from prom_harness import missing
@@ -21,5 +22,9 @@ def _programs() -> None:
 
 @pytest.fixture(scope="module")
 def world(_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with lived_through(tmp_path_factory.mktemp("prometheus")) as lived:
+    try:
+        played = build(tmp_path_factory.mktemp("nvml"))
+    except DoubleError as error:
+        pytest.skip(str(error))
+    with lived_through(tmp_path_factory.mktemp("prometheus"), played) as lived:
         yield lived

@@ -1,6 +1,7 @@
 """Engines that keep a beat, run as a process of their own: they record steps and tell a log how many there are.
 
 `prom_engines.py FOLDER LOG MODEL ENGINES RATE`: all engines have rank 0 and step RATE times a second until SIGTERM.
+Each runs on the devices that DEVICES gives to its model, if any.
 The log has a line for each beat, written after the steps were committed: unix seconds, and for each engine the steps,
 generated tokens and context tokens so far.
 """
@@ -18,6 +19,7 @@ from rooflens.adapters.recorder import Recorder
 
 BATCH = 8
 KV_BLOCKS, BLOCK_TOKENS = 8192, 16
+DEVICES = {"reborn-model": ["GPU-00000000-0000-0000-0000-000000000001"]}
 FIRST_CONTEXT, CONTEXTS = 512, 1000  # tokens of a sequence: it grows by one a step, and begins anew
 CONFIG = {
     "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16,
@@ -52,6 +54,7 @@ def recorders(stack: ExitStack, folder: Path, model: str, engines: int) -> list[
     facts = {
         "engine_version": "1.0", "model_name": model, "model_config": CONFIG, "weight_dtype": "bfloat16",
         "kv_dtype": "bfloat16", "kv_blocks": KV_BLOCKS, "block_tokens": BLOCK_TOKENS, "max_sequences": 16,
+        "device": "cuda", "device_uuids": DEVICES.get(model, []),
     }  # fmt: skip
     return [stack.enter_context(Recorder("beat-engine", folder=folder, strict=True, **facts)) for _ in range(engines)]
 

@@ -180,12 +180,14 @@ class Prometheus(Child):
 class Sidecar(Child):
     """`rooflens sidecar` on loopback."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, port: int | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.started_unix_s = time.time()
         command = [*ROOFLENS, "sidecar", *arguments, "--listen", self.address]
-        super().__init__(command, folder / f"sidecar-{self.port}.log")
+        super().__init__(command, folder / f"sidecar-{self.port}.log", env)
 
     def wait_up(self) -> None:
         """Until it has published its first page."""

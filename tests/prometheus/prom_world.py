@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from prom_engines import Beat, beats
+from prom_engines import DEVICES, Beat, beats
 from prom_harness import OPENMETRICS, TEXT, Child, Prometheus, Sidecar, free_port, wait_for
 from prom_page import MODEL, Page
 
@@ -23,6 +23,11 @@ OLD_STEPS = 150  # in the ring before its sidecars start
 PART_S = 10  # of each of the two parts
 PART_STEPS = PART_S * RATE
 HARDWARE = "l40s"
+# A device with every counter there is, of 1 TB/s, whose DRAM is busy for a tenth of the time.
+DEVICE = f"""driver 580.82
+device 0 name="NVIDIA L40S" uuid={DEVICES["reborn-model"][0]} arch=9 cc=9.0 bus_width=4000 mem_clk_max=1000 sm_max=1980 mem_total=150754820096 power_limit_w=700 c2c=1 nvlink=1
+at 0 0 gr=60 sm=40 occ=31 tensor=9 dram=10 pcie_tx=120 pcie_rx=60 nvl_tx=30 nvl_rx=40 c2c_tx=5 c2c_rx=6 gpu_util=100 mem_util=68 sm_clk=1500 mem_clk=1000 power_w=430 temp=51 mem_used=130000000000 throttle=4
+"""  # noqa: E501
 
 
 class Engines(Child):
@@ -85,8 +90,14 @@ class _Cast:
         self.children.append(child)
         return child
 
-    def sidecar(self, rings: Path, port: int, *flags: str) -> Sidecar:
-        return self.add(Sidecar(self.folder, str(rings), "--hardware", HARDWARE, *flags, port=port))
+    def sidecar(self, rings: Path, port: int, *flags: str, env: Mapping[str, str] | None = None) -> Sidecar:
+        return self.add(Sidecar(self.folder, str(rings), "--hardware", HARDWARE, *flags, port=port, env=env))
+
+    def device(self, library: Path) -> dict[str, str]:
+        """The environment in which a sidecar finds the device that this library plays."""
+        profile = self.folder / "profile"
+        profile.write_text(DEVICE)
+        return {"NVMLSIM_PROFILE": str(profile), "LD_LIBRARY_PATH": str(library.parent)}
 
     def end(self) -> None:
         for child in self.children:
@@ -96,20 +107,21 @@ class _Cast:
 
 
 @contextmanager
-def lived_through(folder: Path) -> Iterator[World]:
-    """The half minute. Afterwards the engines have ended; Prometheus and the sidecars run until the block is left."""
+def lived_through(folder: Path, library: Path) -> Iterator[World]:
+    """The half minute, with the device that ``library`` plays. Afterwards the engines have ended; Prometheus and the sidecars run until the block is left."""
     cast = _Cast(folder)
     try:
-        yield _live(cast)
+        yield _live(cast, library)
     finally:
         cast.end()
 
 
-def _live(cast: _Cast) -> World:
+def _live(cast: _Cast, library: Path) -> World:
     addresses = [f"127.0.0.1:{port}" for port in cast.ports]
     prometheus = cast.add(Prometheus(cast.folder / "prometheus", addresses))
     steady = cast.add(Engines(cast.steady, STEADY, 1, RATE))
-    other = cast.sidecar(cast.other, cast.ports[2], "--scrape", cast.page.url, "--scrape-period", "1")
+    scraping = ("--scrape", cast.page.url, "--scrape-period", "1")
+    other = cast.sidecar(cast.other, cast.ports[2], *scraping, env=cast.device(library))
     other.wait_up()
     crowd = cast.add(Engines(cast.other, CROWD, CROWD_ENGINES, CROWD_RATE))
     first_life = cast.add(Engines(cast.other, REBORN, 1, RATE))

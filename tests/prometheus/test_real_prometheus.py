@@ -14,12 +14,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from prom_engines import BATCH, Beat
+from prom_engines import BATCH, DEVICES, Beat
 from prom_harness import TEXT, Sidecar, fenced
 from prom_page import MODEL
 from prom_world import CROWD, CROWD_ENGINES, CROWD_RATE, HARDWARE, PART_S, RATE, REBORN, STEADY, World, done_by
 
 from rooflens.catalogue import CATALOGUE
+from rooflens.device_metrics import ENGINE_DEVICE
 from rooflens.metric_records import OPEN_LABELS, Kind, Metric
 
 ENGINES = CROWD_ENGINES + 4  # as the sidecars tell of them: two see the steady one
@@ -135,6 +136,7 @@ def test_labels_are_closed(world: World) -> None:
     assert values["engine"] == {"0", *(f"0.{number}" for number in range(1, CROWD_ENGINES))}
     assert values["hardware"] == {HARDWARE}
     assert values["engine_kind"] <= {"beat-engine", "vllm"}
+    assert values["device_uuid"] == set(DEVICES[REBORN])
 
 
 def test_creation_times_are_those_of_the_sums(world: World) -> None:
@@ -163,6 +165,16 @@ def test_rates_are_right(world: World, model: str, expression: str, expected: fl
     for at in (world.restarts_unix_s, world.ending_unix_s):
         error = PAGE_RATE_ERROR if model == MODEL else RATE_ERROR
         assert median(world, selected, at) == [pytest.approx(expected, rel=error)]
+
+
+def test_what_a_device_moves_and_spends_is_right(world: World) -> None:
+    """The device that is played moves a tenth of 1 TB/s and draws 430 W at its power limit, all the time."""
+    held = 'throttled_seconds_total{reason="power_cap"}'
+    for metric, each_s in (("dram_bytes_total", 1e11), ("energy_joules_total", 430.0), (held, 1.0)):
+        rates = median(world, f"rate(rooflens_device_{metric}[5s])", world.ending_unix_s)
+        assert rates == [pytest.approx(each_s, rel=RATE_ERROR)], metric
+    engines = asked(world, expressions(ENGINE_DEVICE.reading)[0])
+    assert engines == [pytest.approx(1e11, rel=RATE_ERROR)]
 
 
 def test_the_parts_of_the_time_add_up_to_it(world: World) -> None:

@@ -12,7 +12,8 @@ from rooflens.live_records import Sample
 from rooflens.metric_records import Metric
 from rooflens.pipeline.counters import Sum
 
-NOT_KNOWN = "unknown"  # a label cannot be left out
+NOT_KNOWN = "unknown"  # a label cannot be left out, and an empty one is left out by Prometheus
+WHOLE = "none"
 RATES: tuple[tuple[Metric, str, str], ...] = tuple(
     (metric, direction, f"{link}_{direction}_bytes_per_s")
     for metric, link in ((metrics.PCIE_BYTES, "pcie"), (metrics.NVLINK_BYTES, "nvlink"), (metrics.C2C_BYTES, "c2c"))
@@ -92,7 +93,7 @@ class DeviceTotals:
 def _described(facts: DeviceFacts) -> tuple[str, str, str, str]:
     """hardware, device_name, driver_version and mig_profile as labels."""
     hardware = _hardware_id(facts.name) if facts.name else NOT_KNOWN
-    return hardware, facts.name or NOT_KNOWN, facts.driver_version or NOT_KNOWN, facts.mig_profile or ""
+    return hardware, facts.name or NOT_KNOWN, facts.driver_version or NOT_KNOWN, facts.mig_profile or WHOLE
 
 
 @lru_cache(maxsize=64)
