@@ -26,6 +26,7 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "rings": ("--no-rings", "ROOFLENS_RINGS"),
     "hardware": ("--hardware", "ROOFLENS_HARDWARE"),
     "model": ("--model", "ROOFLENS_MODEL"),
+    "calibration": ("--calibration", "ROOFLENS_CALIBRATION"),
     "window_s": ("--window", "ROOFLENS_WINDOW_S"),
     "scrape_period_s": ("--scrape-period", "ROOFLENS_SCRAPE_PERIOD_S"),
     "counters": ("--no-counters", "ROOFLENS_COUNTERS"),
@@ -52,6 +53,7 @@ class SidecarSettings(BaseSettings):
     rings: bool = True
     hardware: str | None = None
     model: str | None = None
+    calibration: str | None = None
     window_s: Annotated[float, Field(ge=1.0, le=LONGEST_S)] = 10.0
     scrape_period_s: Annotated[float, Field(ge=0.5, le=LONGEST_S)] = 5.0
     counters: bool = True

@@ -273,6 +273,11 @@ def test_of_several_devices_the_slowest_counts_unless_the_engine_names_its_own(f
     assert Calibrations(None).of_device(H100, ("GPU-third",)) is None
     assert Calibrations(None).of_device(find_hardware("h200-sxm-141")) is None
     assert Calibrations("none").of_device(H100) is None
+    assert Calibrations(None).of_device(None) is None
+    file = str(save(of_gpu(), folder))
+    assert Calibrations(file).of_device(H100) is not None
+    with pytest.raises(RooflensError, match="the hardware is not known: give --hardware ID too"):
+        Calibrations(file).of_device(None)
 
 
 def test_predict_takes_a_device_s_calibration_only_where_it_is_named(

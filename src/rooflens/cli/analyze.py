@@ -99,7 +99,7 @@ def _full_report(hardware_name: str | None, calibration_name: str | None) -> Rep
         embedded = recording.info is not None and recording.info.engine == EMBEDDED
         if not is_this_cpu(hardware_name) and (hardware_name or not embedded or recording.ending != ENDED):
             uuids = recording.info.device_uuids if recording.info else ()
-            return named, calibrations.of_device(named, uuids) if named else None
+            return named, calibrations.of_device(named, uuids)
         key = (read_bytes_of(recording.info), embedded)
         if key not in roofs:  # the embedded engine has as many threads as the demo gave it
             roofs[key] = roof_here(calibrations, key[0], lambda: best_threads(_silent) if embedded else None)

@@ -49,21 +49,23 @@ class Calibrations:
             return found
         return self._stored(self._here("cpu")[:1]) if self._looks() else None
 
-    def of_device(self, hardware: HardwareSpec, uuids: Iterable[str] = ()) -> Calibration | None:
+    def of_device(self, hardware: HardwareSpec | None, uuids: Iterable[str] = ()) -> Calibration | None:
         """That of a device of this machine that is such ``hardware``, of those in ``uuids`` where any are named.
 
-        Of several the one that reads slowest, since the devices of an engine wait for each other. None where there is
+        ``hardware`` is None where nobody knows it: then a file can be of nothing. Of several the one that reads slowest, since the devices of an engine wait for each other. None where there is
         none to use; RooflensError for a file that is of other hardware.
         """
         found = self._of_file()
         if found is not None:
+            if hardware is None:
+                raise RooflensError(f"--calibration {self._option}: the hardware is not known: give --hardware ID too")
             if not fits(found.identity, hardware):
                 raise RooflensError(
                     f"--calibration {self._option}: it is of {found.identity.name}, not of {hardware.id}"
                 )
             return found
         named = {uuid.casefold() for uuid in uuids}
-        if hardware.id == THIS_CPU or not self._looks():
+        if hardware is None or hardware.id == THIS_CPU or not self._looks():
             return None
         return self._stored(
             identity

@@ -25,10 +25,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.records import RooflensError
 from rooflens.ring_folder import default_folder
 
 if TYPE_CHECKING:
+    from rooflens.calibration_records import Calibration
     from rooflens.model_records import HardwareSpec
     from rooflens.pipeline.watch import WatchSettings
 
@@ -58,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hardware",
         metavar="ID",
         help="what the engines run on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
-        "(measures this machine for some seconds first); default: the device of this machine, where it is known",
+        "(as calibrated, else measured for some seconds first); default: the device of this machine, where it is known",
     )
+    add_calibration_option(parser)
     add("--model", metavar="NAME", help="the model, or its config.json, of engines that do not state it")
     add("--window", type=float, metavar="S", help="seconds that findings are judged over, at least (default: 10)")
     add("--scrape-period", type=float, metavar="S", help="seconds between two reads of a page (default: 5)")
@@ -99,6 +102,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         "rings": False if args.no_rings else None,
         "hardware": args.hardware,
         "model": args.model,
+        "calibration": args.calibration,
         "window_s": args.window,
         "scrape_period_s": args.scrape_period,
         "counters": False if args.no_counters else None,
@@ -112,7 +116,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.announce import Announcer
     from rooflens.cli.devices import hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
-    from rooflens.cli.this_cpu import measured, read_bytes_here
+    from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.voice import Voice
     from rooflens.config import host_and_port, sidecar_settings
 
@@ -129,13 +133,15 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts)
     server.start()  # a port in use is said before anything is measured
     try:
+        calibrations, calibration = Calibrations(settings.calibration), None
         if is_this_cpu(settings.hardware):
             folders = _folders(args.folders) if settings.rings else ()
-            hardware = measured(read_bytes_here(model_config, folders))
+            hardware, calibration = roof_here(calibrations, read_bytes_here(model_config, folders))
         found = None if hardware is not None else hardware_here(settings.scrape_urls)
+        calibration = calibration or calibrations.of_device(hardware or found)
         if stop.is_set():
             return 0
-        watch = Watch(_watch_settings(args.folders, settings, hardware or found, model_config))
+        watch = Watch(_watch_settings(args.folders, settings, (hardware or found, calibration), model_config))
         try:
             with closing(Voice()) as voice:
                 for line in _watched(watch.settings, found is not None):
@@ -156,7 +162,10 @@ def _folders(named: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _watch_settings(
-    folders: Sequence[str], settings: Any, hardware: HardwareSpec | None, model_config: Any
+    folders: Sequence[str],
+    settings: Any,
+    roof: tuple[HardwareSpec | None, Calibration | None],
+    model_config: Any,
 ) -> WatchSettings:
     from rooflens.cli.find_servers import find_servers
     from rooflens.collector.windows import WindowSettings
@@ -169,7 +178,8 @@ def _watch_settings(
     return WatchSettings(
         folders=_folders(folders),
         scrape_urls=settings.scrape_urls,
-        hardware=hardware,
+        hardware=roof[0],
+        calibration=roof[1],
         model_config=model_config,
         windows=WindowSettings(window_s=window_s, most_window_s=max(usual.most_window_s, LONGEST_WINDOWS * window_s)),
         scrape_s=settings.scrape_period_s,
@@ -197,6 +207,17 @@ def _watched(settings: WatchSettings, found: bool) -> Iterator[str]:
         bandwidth = settings.hardware.memory_bandwidth_bytes_per_s / 1e9
         origin = f"{settings.hardware.origin}{', the device of this machine; else give --hardware ID' if found else ''}"
         yield f"hardware  {settings.hardware.id} ({origin}): {bandwidth:,.1f} GB/s"
+        yield f"reachable {_reachable(settings.hardware, settings.calibration)}"
+
+
+def _reachable(hardware: HardwareSpec, calibration: Calibration | None) -> str:
+    """Whose kernels say what is reachable, in words."""
+    from rooflens.analyzer.calibrated import efficiency_from
+
+    found = efficiency_from(calibration, hardware)
+    if found is None:
+        return "not known: 'rooflens calibrate' measures it"
+    return found.source if found.origin != "published" else "as published; 'rooflens calibrate' measures this machine"
 
 
 @contextmanager

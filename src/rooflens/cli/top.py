@@ -149,8 +149,7 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
         hardware, calibration = roof_here(calibrations, read_bytes_here(model_config, folders))
     elif hardware is None and (hardware := hardware_here(pages)) is not None:
         print(f"hardware  {hardware.id}, the device of this machine; else give --hardware ID", file=sys.stderr)
-    if hardware is not None and calibration is None:
-        calibration = calibrations.of_device(hardware)
+    calibration = calibration or calibrations.of_device(hardware)
     short = args.once and bool(pages)
     return WatchFeed(
         WatchSettings(
