@@ -15,6 +15,7 @@ MHZ = 1e6
 SM_CLOCK, MEMORY_CLOCK = 1, 2  # nvml.h, nvmlClockType_t
 MEMORY_V2 = 0x2000028  # nvml.h, nvmlMemory_v2: its size and version
 MOST_SLICES = 64
+PROCESSES = "nvmlDeviceGetComputeRunningProcesses"
 EMPTY = frozenset({INVALID_ARGUMENT, NOT_FOUND})  # a place without a slice
 
 
@@ -92,7 +93,8 @@ def _facts(
     memory = library.read(uuid, "memory size", *memory_attempts(library, handle), ordinary=True)
     sm = library.read(uuid, "highest SM clock", ("nvmlDeviceGetMaxClockInfo", (whole, SM_CLOCK)))
     memory_clock = library.read(uuid, "highest memory clock", ("nvmlDeviceGetMaxClockInfo", (whole, MEMORY_CLOCK)))
-    processes = library.read(uuid, "its processes", ("nvmlDeviceGetComputeRunningProcesses", (handle,)))
+    newer, older = PROCESSES, PROCESSES + "_v2"  # a driver before 2022 knows the older alone
+    processes = library.read(uuid, "its processes", (newer, (handle,)), (older, (handle,)))
     base, _, profile = (name or "").partition(" MIG ")
     return DeviceFacts(
         uuid=uuid,

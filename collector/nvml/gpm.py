@@ -27,6 +27,7 @@ RATES = frozenset({PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX, C2C_TX, C2C_RX})
 TOTALS = frozenset({CYCLES, SM_CYCLES, TENSOR_CYCLES, PCIE_TX_TOTAL, PCIE_RX_TOTAL})
 # How many of them to ask for: a library that refuses an id that it does not know is asked for fewer.
 COUNTS = (16, 11, 9)
+REFUSED = frozenset({INVALID_ARGUMENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,9 @@ class GpmWindow:
         self._begun = True
         if not had_begun:
             return NOTHING
-        struct, failures = self._request.struct, self._library.failures
+        struct = self._request.struct
         struct.sample2, struct.sample1 = self._samples
-        struct.numMetrics = COUNTS[self._size]
-        if self._library.read(self._owner, GPM, ("nvmlGpmMetricsGet", (struct,))) is None:
-            if failures.code(self._owner, GPM) == INVALID_ARGUMENT:
-                self._size = (self._size + 1) % len(COUNTS)
+        if not self._answered(struct):
             self._totals = {}
             return NOTHING
         found = self._request.answers()
@@ -125,6 +123,19 @@ class GpmWindow:
             self._samples.append(sample)
         self._samples.reverse()
         return self._library.read(self._owner, GPM, (self._take, (*self._target, self._samples[0]))) is not None
+
+    def _answered(self, struct: Any) -> bool:
+        """Whether the request was; a library that refuses it is asked for less, and from then on at once."""
+        failures = self._library.failures
+        for _ in COUNTS:
+            struct.numMetrics = COUNTS[self._size]
+            if self._library.read(self._owner, GPM, ("nvmlGpmMetricsGet", (struct,)), expected=REFUSED) is not None:
+                return True
+            if failures.code(self._owner, GPM) is not None:
+                return False
+            self._size = (self._size + 1) % len(COUNTS)
+        failures.missing(self._owner, GPM, INVALID_ARGUMENT, "invalid argument")
+        return False
 
     def _activity(self, found: dict[int, float], more: dict[int, float], span_s: float) -> Activity:
         """The figures; where a mean is not told, it comes from what was counted since the machine started."""

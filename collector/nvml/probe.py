@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 from rooflens.collector.nvml.device import Device
 from rooflens.collector.nvml.facts import find_devices
@@ -35,6 +35,7 @@ class NvmlProbe:
         self._request: GpmRequest | None = None
         self._devices: dict[str, Device] = {}
         self._looked_s: float | None = None
+        self._seen: set[str] = set()
 
     def watch(self, uuids: frozenset[str] | None) -> None:
         """Sample these devices from now on, None for all; the facts of all devices are told in any case."""
@@ -67,9 +68,9 @@ class NvmlProbe:
             made = device.sample(longest_s, pcie_calls=self.period_s >= PCIE_PERIOD_S)
             if made is not None:
                 samples.append(made)
-        absent = sorted((watched or frozenset()) - {uuid.lower() for uuid in self._devices})
+        absent = self._absent()
         library.reopen_wanted = library.reopen_wanted or bool(absent) or not self._devices
-        problems = tuple(self._problems(watched, absent))
+        problems = tuple(self._problems(watched, absent if watched is None else absent & watched))
         facts = tuple(device.facts for device in self._devices.values())
         if library.reopen_due:
             self._reopen()
@@ -77,14 +78,24 @@ class NvmlProbe:
             library.settled()
         return Probed(devices=facts, samples=tuple(samples), problems=problems)
 
-    def _problems(self, watched: frozenset[str] | None, absent: list[str]) -> Iterator[str]:
+    def _absent(self) -> Set[str]:
+        """Devices that are asked for, or were here before, and are not now; only NVML opened anew shows them again.
+
+        Slices come and go as they are made, and a device that was divided is here in its slices.
+        """
+        facts = [device.facts for device in self._devices.values()]
+        self._seen.update(fact.uuid.lower() for fact in facts if fact.parent_uuid is None)
+        self._seen.difference_update(fact.parent_uuid.lower() for fact in facts if fact.parent_uuid)
+        return ((self._watched or frozenset()) | self._seen) - {fact.uuid.lower() for fact in facts}
+
+    def _problems(self, watched: frozenset[str] | None, absent: Set[str]) -> Iterator[str]:
         """One line for each device and kind of failure; of devices that nobody asks for, nothing."""
         unasked = {uuid for uuid in self._devices if watched is not None and uuid.lower() not in watched}
         lines = list(self._library.failures.lines(self._library.failures.owners() - unasked))
         if not self._devices and not lines:
             yield NO_DEVICE
         yield from lines
-        for uuid in absent:
+        for uuid in sorted(absent):
             yield f"NVML: {uuid} is not here: it fell off the bus, or is not given to this container; looked for again"
 
     def _look_if_due(self) -> None:

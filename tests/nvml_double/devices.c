@@ -9,7 +9,6 @@
 #undef nvmlInit
 #undef nvmlDeviceGetCount
 #undef nvmlDeviceGetHandleByIndex
-#undef nvmlDeviceGetComputeRunningProcesses
 
 static int references, listed[MAX_DEVICES], listed_count;
 static double opened_s;
@@ -143,9 +142,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
   out->bus = (unsigned)device->index + 1;
   return NVML_SUCCESS;
 }
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                            nvmlProcessInfo_t *out) {
-  DEVICE(count);
+static nvmlReturn_t processes(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *out) {
   unsigned room = *count;
   *count = (unsigned)device->pid_count;
   if (!*count) return NVML_SUCCESS;
@@ -155,6 +152,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
     out[i].pid = (unsigned)device->pids[i];
   }
   return NVML_SUCCESS;
+}
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                            nvmlProcessInfo_t *out) {
+  DEVICE(count);
+  return processes(device, count, out);
+}
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+                                                            nvmlProcessInfo_v2_t *out) {
+  DEVICE(count);
+  return processes(device, count, (nvmlProcessInfo_t *)out); /* the same structure, by another name */
 }
 
 /* ---- MIG ---- */

@@ -105,6 +105,8 @@ EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get) {
   if (!get->numMetrics || get->numMetrics > NVML_GPM_METRIC_MAX || !device || get->sample1->device != device ||
       to_s <= from_s)
     return NVML_ERROR_INVALID_ARGUMENT;
+  for (unsigned i = 0; i < get->numMetrics; i++)
+    if (get->metrics[i].metricId > (unsigned)device->gpm_last) return NVML_ERROR_INVALID_ARGUMENT;
   for (unsigned i = 0; i < get->numMetrics; i++) fill(&get->metrics[i], device, from_s, to_s);
   return NVML_SUCCESS;
 }

@@ -66,7 +66,8 @@ static void set_fact(struct nvmlDevice_st *d, const char *key, const char *value
   struct { const char *key; int *to; } numbers[] = {
       {"arch", &d->arch},       {"gpm", &d->gpm},         {"mig", &d->mig},
       {"c2c", &d->c2c},         {"nvlink", &d->nvlink},   {"accumulated", &d->accumulated},
-      {"unified", &d->unified}, {"cumulative", &d->cumulative}, {"power_field", &d->power_field}};
+      {"unified", &d->unified}, {"cumulative", &d->cumulative}, {"power_field", &d->power_field},
+      {"gpm_last", &d->gpm_last}};
   struct { const char *key; unsigned *to; } sizes[] = {{"bus_width", &d->bus_width}, {"sm_max", &d->sm_max},
       {"mem_clk_max", &d->mem_clk_max}, {"cores", &d->cores}, {"gi", &d->gi}};
   struct { const char *key; double *to; } reals[] = {
@@ -86,7 +87,7 @@ static void set_fact(struct nvmlDevice_st *d, const char *key, const char *value
 
 static void make_device(struct nvmlDevice_st *d, int index) {
   *d = (struct nvmlDevice_st){.magic = DEVICE_MAGIC, .index = index, .slice = -1, .arch = 9, .cc_major = 9, .gpm = 1,
-      .nvlink = 1, .accumulated = 1, .power_field = 1, .bus_width = 6144, .sm_max = 1980, .mem_clk_max = 3201,
+      .gpm_last = 999, .nvlink = 1, .accumulated = 1, .power_field = 1, .bus_width = 6144, .sm_max = 1980, .mem_clk_max = 3201,
       .cores = 16896, .mem_total = 150754820096ULL, .power_limit_w = 700, .to_s = FOREVER};
   snprintf(d->name, sizeof d->name, "NVIDIA H200");
   snprintf(d->uuid, sizeof d->uuid, "GPU-00000000-0000-0000-0000-%012d", index);
@@ -98,7 +99,7 @@ static void make_device(struct nvmlDevice_st *d, int index) {
 static void make_slice(struct nvmlDevice_st *parent, int number) {
   struct nvmlDevice_st *d = &parent->slices[number];
   *d = (struct nvmlDevice_st){.magic = DEVICE_MAGIC, .index = number, .slice = number, .parent = parent,
-      .gi = (unsigned)number + 1, .gpm = parent->gpm, .nvlink = 0, .mem_total = parent->mem_total / 8, .to_s = FOREVER};
+      .gi = (unsigned)number + 1, .gpm = parent->gpm, .gpm_last = 999, .mem_total = parent->mem_total / 8, .to_s = FOREVER};
   snprintf(d->name, sizeof d->name, "%s MIG 1g.18gb", parent->name);
   snprintf(d->uuid, sizeof d->uuid, "MIG-00000000-0000-0000-%04d-%012d", parent->index, number);
   d->segments = calloc(MAX_SEGMENTS, sizeof *d->segments);
