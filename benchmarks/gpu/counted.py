@@ -67,6 +67,7 @@ def probe_for(uuid: str | None) -> tuple[Any, str | None]:
     probed = probe.sample()
     found = [facts for facts in probed.devices if facts.uuid.lower() == uuid.lower()]
     if not found:
+        probe.close()
         return None, f"counters: {'; '.join(probed.problems) or f'NVML does not know {uuid}'}"
     if found[0].counters is False:
         return probe, "counters: this device or its driver has no GPM counters: clocks, power and energy only"

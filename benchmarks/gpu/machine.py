@@ -48,26 +48,24 @@ def identity(torch: Any, device: Any) -> dict[str, Any]:
         "device": str(device),
     }
     if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
+        properties, uuid = torch.cuda.get_device_properties(device), uuid_of(device)
         found |= {
             "device_name": properties.name,
-            "device_uuid": uuid_of(torch, device),
+            "device_uuid": uuid,
             "device_memory_bytes": properties.total_memory,
             "multiprocessors": properties.multi_processor_count,
             "l2_cache_bytes": getattr(properties, "L2_cache_size", None),
-            "driver": nvml_of(uuid_of(torch, device), lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion())),
+            "driver": nvml_of(uuid, lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion())),
         }
     return found
 
 
-def uuid_of(torch: Any, device: Any) -> str | None:
-    """The UUID of a CUDA device as NVML writes it; None of a CPU, and where torch does not say."""
-    if device.type != "cuda":
-        return None
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    if uuid is None:
-        return None
-    return str(uuid) if str(uuid).startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+def uuid_of(device: Any) -> str | None:
+    """The UUID of a CUDA device, or of its MIG slice, as its driver writes it; None where there is none."""
+    from rooflens.collector.calibrate import identity_of_torch
+
+    found: str | None = identity_of_torch(device).device_uuid if device.type == "cuda" else None
+    return found
 
 
 def nvml_of(uuid: str | None, read: Callable[[Any, Any], Any]) -> Any:

@@ -84,8 +84,10 @@ def measured(torch: Any, device: Any, seconds: float | None, tell: Any) -> dict[
     from synthetic import ON_CPU, ON_GPU
 
     cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.set_device(device)  # events, streams and graphs belong to the current one
     seconds = seconds or LOOP_S[device.type]
-    shape, uuid = (ON_GPU if cuda else ON_CPU), uuid_of(torch, device)
+    shape, uuid = (ON_GPU if cuda else ON_CPU), uuid_of(device)
     machine = identity(torch, device)
     not_done = [] if cuda else NOT_ON_CPU.copy()
     calibration, problem = calibrated(str(device), seconds, tell)
@@ -144,6 +146,7 @@ def fitting(torch: Any, device: Any, shape: Any) -> tuple[int, ...]:
     """The batches whose cache fits beside the weights."""
     if device.type != "cuda":
         return tuple(shape.batches)
+    torch.cuda.empty_cache()  # what the calibration left
     free_bytes, _ = torch.cuda.mem_get_info(device)
     room = MEMORY_SHARE * free_bytes - shape.weight_bytes
     return tuple(b for b in shape.batches if b * (shape.context_tokens + 1) * shape.token_bytes < room)
