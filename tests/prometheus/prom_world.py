@@ -108,7 +108,9 @@ class _Cast:
 
 @contextmanager
 def lived_through(folder: Path, library: Path) -> Iterator[World]:
-    """The half minute, with the device that ``library`` plays. Afterwards the engines have ended; Prometheus and the sidecars run until the block is left."""
+    """The half minute, with the device that ``library`` plays. Afterwards the engines have ended; Prometheus and the
+    sidecars run until the block is left.
+    """
     cast = _Cast(folder)
     try:
         yield _live(cast, library)
