@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from rooflens import catalogue
+from rooflens.analyzer.ceilings import ceilings_of
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.roofline import analyse_engine
 from rooflens.catalogue import CATALOGUE
+from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, DeviceView, WindowCounters
 from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
 from rooflens.live_records import (
     Derived,
@@ -40,9 +42,17 @@ LLAMA_8B = {
     "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336,
     "vocab_size": 128256, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "hidden_act": "silu",
 }  # fmt: skip
+DEVICE = DeviceFacts(
+    "GPU-11111111-2222-3333-4444-555555555555", CounterSource.NVML, name="NVIDIA H100 80GB HBM3", index=0,
+    memory_bandwidth_bytes_per_s=3.35e12, sm_clock_max_hz=1.98e9, driver_version="580.82", counters=True, pids=(4242,),
+)  # fmt: skip
+COUNTERS = WindowCounters(
+    CounterSource.NVML, 1, 1, 0.93, counter_bytes=2.1e13, model_bytes=2.0e13, ratio=1.05, ratio_low=1.01,
+    ratio_high=1.09, dram_ratio=0.68, sm_clock_hz=1.98e9, sm_clock_ratio=1.0, power_w=610.0, power_ratio=0.87,
+)  # fmt: skip
 FIXED_LABELS = {
     "engine_kind": "vllm", "engine_version": "0.32.0", "source": "ring", "hardware": "h100-sxm5-80", "format": "bf16",
-    "version": "0.1.0", "device_uuid": "GPU-11111111-2222-3333-4444-555555555555",
+    "version": "0.1.0", "device_uuid": DEVICE.uuid,
     "device_name": "NVIDIA H100 80GB HBM3", "driver_version": "580.82", "mig_profile": "none",
 }  # fmt: skip
 
@@ -99,7 +109,7 @@ def made_window(end_unix_s: float, batch: int = 32) -> WindowFigures:
         waiting_mean=3.0, waiting_share=1.0, deferred_mean=0.0, oldest_wait_max_s=1.5, kv_used_mean=0.15,
         kv_used_max=0.2, context_tokens_mean=1500.0, floor_s=6.6, compared_s=9.72, mbu=0.66, mfu=0.05,
         bound_s={"memory": 6.3, "compute": 0.3, "link": 0.0}, weight_bytes=1.4e13, kv_bytes=6.0e12, flops=4.8e14,
-        expected_s=6.6, reachable_s=7.6,
+        expected_s=6.6, reachable_s=7.6, counters=COUNTERS,
     )  # fmt: skip
 
 
@@ -137,6 +147,7 @@ def made_engine(number: int, model_name: str, engine: str, rank: int = 0, batch:
         derived=(Derived("kv_blocks_used", 3032.0, "", "KV use times pool size", 3000.0, 3064.0),),
         regimes=(RegimeFigures("decode", 32, 63, 1024, 4095, 12, True, 1.28, 0.02),
                  RegimeFigures("mixed", 32, 63, 1024, 4095, 3, False, None, None)),
+        ceilings=ceilings_of(hardware), device_uuids=(DEVICE.uuid,), recent_dram_bytes=np.full(len(steps), 2.3e10),
     )  # fmt: skip
 
 
@@ -195,4 +206,5 @@ def made_snapshot(engines: int = 2, number: int = 1) -> Snapshot:
         ),
         samples=made_samples([(view.model_name, view.engine) for view in views], number),
         problems=("the hardware is not known: give --hardware ID",),
+        devices=(DeviceView(DEVICE, CounterSource.NVML, DeviceSample(DEVICE.uuid, CounterSource.NVML, 1.0, 2.0)),),
     )  # fmt: skip

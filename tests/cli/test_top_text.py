@@ -12,6 +12,7 @@ from rooflens.cli.output import printable
 from rooflens.cli.top_block import time_bar, time_parts
 from rooflens.cli.top_lines import cut, word
 from rooflens.cli.top_text import frame_lines, plain, price_text
+from rooflens.device_records import CounterSource, Throttle, WindowCounters
 from rooflens.findings import Status
 from rooflens.live_records import Derived, State
 
@@ -164,3 +165,44 @@ def test_words_and_prices() -> None:
     assert (word(None), word("a\nb\x1b")) == ("-", "a?b?")
     assert price_text({"saved_s": 1.0}) == "1 s"
     assert [cut(text, 3) for text in ("abcd", "\u6a21\u578b", "e\u0301" * 4)] == ["abc", "\u6a21", "e\u0301" * 3]
+
+
+COUNTED = WindowCounters(
+    CounterSource.NVML, 2, 2, 0.93, counter_bytes=3.1e13, model_bytes=3.0e13, ratio=1.03, ratio_low=0.99,
+    ratio_high=1.07, dram_ratio=0.71, sm_clock_hz=1.5e9, sm_clock_ratio=0.75, power_w=699.0, power_ratio=0.9986,
+    throttled_ratio={Throttle.POWER_CAP: 0.62, Throttle.THERMAL: 0.0}, engine_core_busiest_cores=0.99,
+    complaints=("the wall clock was set by +2 s; counters are joined by the monotonic clock",),
+)  # fmt: skip
+
+
+def counted(*windows: WindowCounters | None) -> list[str]:
+    view = engine(windows=tuple(replace(FIGURES, counters=each) for each in windows))
+    lines = plain(frame_lines(frame([view]), "x", 100)).splitlines()
+    return [line.strip() for line in lines if "counters:" in line or line.startswith("    the monotonic")]
+
+
+def test_counters_are_a_line_where_they_are_known() -> None:
+    first, second, *_ = counted(COUNTED)
+    assert first.startswith(
+        "counters: DRAM 71%, counted 1.03 x model bytes (0.99 to 1.07), SM clock 1,500 of 2,000 MHz"
+    )
+    assert second.startswith("counters: the wall clock was set by +2 s")
+    text = plain(frame_lines(frame([engine(windows=(replace(FIGURES, counters=COUNTED),))]), "x", 200))
+    assert "699 W, 100% of the limit, throttled 62% (power cap), engine core's busiest thread 99%" in text
+    assert "thermal" not in text
+
+
+def test_counters_that_are_not_known_are_hidden() -> None:
+    assert counted(None) == []
+    assert counted(WindowCounters(None, 0, 1, 0.0)) == ["counters: 0 of 1 devices"]
+    assert counted(replace(COUNTED, devices=1, complaints=()), None)[0].startswith("counters: 1 of 2 devices, DRAM 71%")
+
+
+def test_an_older_sidecar_tells_no_counters() -> None:
+    old = frame([engine()])
+    for each in old["engines"]:
+        del each["ceilings"], each["device_uuids"]
+        for window in each["windows"]:
+            del window["counters"]
+    del old["devices"]
+    assert plain(frame_lines(old, "http://127.0.0.1:9980", 79, 24)) == ONE

@@ -22,6 +22,8 @@ from made_snapshot import (
     made_window,
 )
 
+from rooflens.calibration_records import Ceiling, CeilingOrigin
+from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, DeviceView, Throttle, WindowCounters
 from rooflens.exporters.json_view import FACTS, engines_json, findings_json, roofline_json, steps_json
 from rooflens.findings import Code, Finding, Status
 from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
@@ -62,7 +64,7 @@ def test_of_many_sources_those_without_a_problem_are_told_first() -> None:
 
 
 def test_an_engine_is_told_whole_and_without_paths_or_ids() -> None:
-    info = dataclasses.replace(made_info(), host="node-1", pod="pod-1", device_uuids=("GPU-1",))
+    info = dataclasses.replace(made_info(), host="node-1", pod="pod-1", device_uuids=("GPU-9",))
     view = dataclasses.replace(made_engine(1, "m", "0"), info=info)
     (engine,) = engines_json(snapshot_of(view))["engines"]
     assert (engine["model_name"], engine["engine"], engine["state"], engine["source"]) == ("m", "0", "live", "ring")
@@ -74,8 +76,49 @@ def test_an_engine_is_told_whole_and_without_paths_or_ids() -> None:
     assert engine["windows"][-1]["kinds"]["decode"]["steps"] == 900
     assert engine["progress"]["open_age_s"] == 0.004
     assert engine["derived"][0]["low"] == 3000.0
-    assert not any(word in json.dumps(engine) for word in ("pod-1", "GPU-1", "node-1", "made-0", "hidden_size"))
+    assert not any(word in json.dumps(engine) for word in ("pod-1", "GPU-9", "node-1", "made-0", "hidden_size"))
+    assert engine["device_uuids"] == list(view.device_uuids), "what the sidecar found, not what the ring says"
     assert set(FACTS) <= {field.name for field in dataclasses.fields(EngineInfo)}
+
+
+def test_a_device_is_told_without_processes_and_without_our_clock() -> None:
+    facts = DeviceFacts("GPU-1", CounterSource.NVML, name="NVIDIA H100", pids=(4242,))
+    sample = DeviceSample(
+        "GPU-1", CounterSource.NVML, 777.0, 778.5, dram_ratio=0.7, throttled_s={Throttle.THERMAL: 0.5}
+    )
+    views = (DeviceView(facts, CounterSource.NVML, sample), DeviceView(facts, CounterSource.DCGM, None, "not read now"))
+    snapshot = dataclasses.replace(made_snapshot(0), devices=views)
+    known, lost = engines_json(snapshot)["devices"]
+    assert (known["uuid"], known["source"], known["name"]) == ("GPU-1", "nvml", "NVIDIA H100")
+    assert (known["sample"]["span_s"], known["sample"]["dram_ratio"], known["sample"]["tensor_ratio"]) == (
+        1.5,
+        0.7,
+        None,
+    )
+    assert known["sample"]["throttled_s"] == {"thermal": 0.5}
+    assert (lost["source"], lost["sample"], lost["problem"]) == ("dcgm", None, "not read now")
+    assert not any(word in json.dumps([known, lost]) for word in ("4242", "777", "monotonic", "pids"))
+
+
+def test_counters_and_ceilings_of_an_engine_are_told() -> None:
+    counters = WindowCounters(CounterSource.NVML, 1, 1, 0.9, ratio=1.01, throttled_ratio={Throttle.POWER_CAP: 0.2})
+    view = dataclasses.replace(
+        made_engine(1, "m", "0"),
+        windows=tuple(dataclasses.replace(made_window(1.0), counters=each) for each in (counters, None)),
+        ceilings=(Ceiling(CeilingOrigin.CALIBRATED, 3e12, None, ("reachable",)),), device_uuids=("GPU-1",),
+        recent_dram_bytes=np.array([np.nan] * 511 + [1.5e9]),
+    )  # fmt: skip
+    (engine,) = engines_json(snapshot_of(view))["engines"]
+    assert engine["windows"][0]["counters"]["throttled_ratio"] == {"power_cap": 0.2}
+    assert engine["windows"][1]["counters"] is None
+    assert engine["ceilings"][0] == {
+        "origin": "calibrated", "per_s": 3e12, "number_format": None, "used_for": ["reachable"], "note": "",
+    }  # fmt: skip
+    assert engine["device_uuids"] == ["GPU-1"]
+    steps = steps_json(snapshot_of(view), None, None, last=2)
+    assert steps["columns"]["apportioned_dram_bytes"] == [None, 1.5e9]
+    untold = dataclasses.replace(view, recent_dram_bytes=None)
+    assert "apportioned_dram_bytes" not in steps_json(snapshot_of(untold), None, None)["columns"]
 
 
 def test_what_is_not_known_is_null() -> None:
