@@ -87,5 +87,5 @@ class Shape:
 # 2.1 GB of weights in 16 layers: forty times the last cache of an H100 and sixteen times that of a B200, and small
 # enough that launching the kernels of a step one by one takes longer than reading it.
 ON_GPU = Shape(2048, 8192, 16, 32, 32_000, "bfloat16", batches=(1, 16, 64), context_tokens=512)
-# 0.4 GB: more than the caches of most CPUs, and a step of some tens of milliseconds.
-ON_CPU = Shape(1024, 4096, 6, 16, 8_192, "float32", batches=(1, 4), context_tokens=256)
+# 0.3 GB: more than the caches of most CPUs, and a step of some tens of milliseconds.
+ON_CPU = Shape(1024, 4096, 4, 16, 8_192, "float32", batches=(1, 4), context_tokens=256)

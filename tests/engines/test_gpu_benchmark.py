@@ -14,10 +14,10 @@ import pytest
 pytestmark = pytest.mark.engine
 
 RUN = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "run.py"
-# By hand: 6 layers of hidden 1024, 16 heads, intermediate 4096, vocabulary 8192, all of it fp32.
+# By hand: 4 layers of hidden 1024, 16 heads, intermediate 4096, vocabulary 8192, all of it fp32.
 LAYER = 4 * 1024 * 1024 + 3 * 1024 * 4096 + 2 * 1024
-WEIGHT_BYTES = 4 * (6 * LAYER + 1024 + 8192 * 1024)
-TOKEN_BYTES = 4 * 6 * 2 * 1024
+WEIGHT_BYTES = 4 * (4 * LAYER + 1024 + 8192 * 1024)
+TOKEN_BYTES = 4 * 4 * 2 * 1024
 CONTEXT = 256
 
 
