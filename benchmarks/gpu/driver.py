@@ -25,13 +25,18 @@ MOST_STEPS = 50_000  # a ring holds some more
 
 @dataclass(frozen=True)
 class Case:
-    """One loop to run; ``paused``: the host rests before each step for as long as the last one took."""
+    """One loop to run; ``made_for`` is the finding that it is made to raise.
+
+    ``paused``: the host rests before each step for as long as the last one took. ``passes``: how often the whole model
+    is read for one step.
+    """
 
     name: str
     batch: int
     graphs: bool = False
     paused: bool = False
     passes: int = 1
+    made_for: str | None = None
 
 
 @dataclass
@@ -52,8 +57,10 @@ def cases(batches: tuple[int, ...], cuda: bool) -> list[Case]:
     if cuda:
         found += [Case(f"graph, batch {batch}", batch, graphs=True) for batch in batches]
     first = batches[0]
-    found.append(Case(f"pauses of the host, batch {first}", first, graphs=cuda, paused=True))
-    found.append(Case(f"weights read twice, batch {first}", first, graphs=cuda, passes=2))
+    found.append(Case(f"pauses of the host, batch {first}", first, graphs=cuda, paused=True, made_for="host_overhead"))
+    found.append(
+        Case(f"weights read twice, batch {first}", first, graphs=cuda, passes=2, made_for="memory_bound_waste")
+    )
     return found
 
 

@@ -49,6 +49,7 @@ def figures(run: Run, shape: Shape, roofs: Roofs) -> dict[str, Any]:
         "graphs": run.case.graphs,
         "passes": run.case.passes,
         "paused": run.case.paused,
+        "made_for": run.case.made_for,
         "context_tokens": shape.context_tokens,
         "steps": len(steps),
         "step_p50_s": middle(steps, "observed_s"),

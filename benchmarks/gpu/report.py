@@ -90,7 +90,7 @@ def _graphs(result: Mapping[str, Any]) -> Iterator[str]:
 def _rules(result: Mapping[str, Any]) -> Iterator[str]:
     yield "what the rules say"
     for loop in result["loops"]:
-        yield f"  {loop['name']}"
+        yield f"  {loop['name']}{': made for ' + loop['made_for'] if loop['made_for'] else ''}"
         for code, said in loop["verdicts"].items():
             yield f"    {code:20} {said['status']:12} {said['summary']}"
 
