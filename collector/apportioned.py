@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.collector.device_tracks import Floats, Track, tracks_of
-from rooflens.collector.step_traffic import Ramp, StepTimes, as_floats, step_times
+from rooflens.collector.step_traffic import SHORTEST_S, Ramp, StepTimes, as_floats, step_times
 from rooflens.device_records import DeviceFacts, DeviceSample
 from rooflens.records import StepTable
 
+SUMS_RATIO = 1e-9  # of all bytes
 ROUNDING_RATIO = 1e-3  # of a step's time: clocks of a machine that runs for months have a tenth of a microsecond
 
 
@@ -82,11 +83,14 @@ class _Spreads:
         moved, modelled_s, other_s = (
             ramp(track.end_s) - ramp(track.start_s) for ramp in (self._moved, self._modelled_s, self._other_s)
         )
-        # Without any modelled byte in a sample all of its steps count by their time.
-        by_bytes = moved > 0
+        # Without any modelled byte in a sample all of its steps count by their time. What the running sums cannot tell
+        # from rounding is no byte.
+        by_bytes = moved > SUMS_RATIO * self._bytes.sum()
         rate = np.divide(moved, modelled_s, out=np.ones_like(moved), where=by_bytes & (modelled_s > 0))
         weight = np.where(by_bytes, moved + rate * other_s, modelled_s + other_s)
-        each = np.divide(ratio * bandwidth * span_s, weight, out=np.zeros_like(weight), where=weight > 0)
+        each = np.divide(
+            ratio * bandwidth * span_s, weight, out=np.zeros_like(weight), where=by_bytes | (weight > SHORTEST_S / 1000)
+        )
         begin, end = self._times.begin_s, self._times.end_s
 
         def lying_in(each_second: Floats) -> Floats:
@@ -96,7 +100,7 @@ class _Spreads:
         shares: Floats = self._bytes / self._span_s * lying_in(np.where(by_bytes, each, 0.0))
         if not self._known.all():
             shares += np.where(self._known, 0.0, lying_in(np.where(by_bytes, each * rate, 0.0)))
-        by_time = ~by_bytes & (weight > 0)
+        by_time = ~by_bytes & (each > 0)
         if by_time.any():
             shares += lying_in(np.where(by_time, each, 0.0))
         return np.maximum(shares, 0.0)
