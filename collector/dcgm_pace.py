@@ -8,8 +8,8 @@ from statistics import median
 # However fast the exporter is, a page is no counter to be read more often.
 FASTEST_S = 1.0
 # So many reads in a row without a change: they come too soon. A page that is read at its right pace changes at every
-# second to every fourth one.
-TOO_MANY_SAME = 8
+# second to every fourth one, and the pause twice as long after this is still less than half of its period.
+TOO_MANY_SAME = 4
 REMEMBERED = 8
 
 

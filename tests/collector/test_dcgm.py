@@ -200,6 +200,14 @@ class TestText:
             "2 series without the uuid of a device cannot be joined",
         )
 
+    def test_problems_are_few_however_many_there_are(self) -> None:
+        names = list(dict.fromkeys(field.spellings[0] for field in BY_SPELLING.values()))[:9]
+        page = read("".join(f"{name} 1\n" for name in names))
+        assert page.problems == (
+            *(f"{name}: 1 lines that cannot be read" for name in names[:4]),
+            "5 more of the kind",
+        )
+
     def test_a_time_stamp_is_read_over(self) -> None:
         with_stamp = line("DCGM_FI_DEV_GPU_TEMP", "50 1790000000000")
         assert read(with_stamp) == read(line("DCGM_FI_DEV_GPU_TEMP", 50))
@@ -247,6 +255,59 @@ class TestProbe:
         assert (facts.sm_clock_max_hz, facts.memory_clock_max_hz, facts.power_limit_w) == (1.98e9, 2.619e9, 700.0)
         assert facts.counters is True
         assert facts.memory_bandwidth_bytes_per_s is None
+
+    def test_a_sample_has_all_that_the_page_has(self) -> None:
+        text = (PAGES / "new_names.txt").read_text()
+        exporter = Exporter(lambda at_s: text.replace("} 8395000", f"}} {8395000 + 512250 * int(at_s)}"), period_s=1.0)
+        sample = exporter.samples(4.0)[-1]
+        told = {entry.name: getattr(sample, entry.name) for entry in fields(sample)}
+        assert told == {
+            "uuid": UUID,
+            "source": CounterSource.DCGM,
+            "start_monotonic_s": 1001.0,
+            "end_monotonic_s": 1002.0,
+            "slack_s": 1.0,
+            "dram_ratio": 0.62,
+            "tensor_ratio": 0.093,
+            "sm_ratio": 0.871,
+            "sm_occupancy_ratio": 0.31,
+            "graphics_ratio": 0.982,
+            "pcie_tx_bytes_per_s": 1.2e6,
+            "pcie_rx_bytes_per_s": 3.4e6,
+            "nvlink_tx_bytes_per_s": 5.6e7,
+            "nvlink_rx_bytes_per_s": 7.8e7,
+            "c2c_tx_bytes_per_s": None,
+            "c2c_rx_bytes_per_s": None,
+            "sm_clock_hz": 1.755e9,
+            "memory_clock_hz": 2.619e9,
+            "power_w": 512.25,
+            "energy_j": pytest.approx(512.25),
+            "temperature_celsius": 61.0,
+            "memory_used_bytes": 130_000 * 1024 * 1024,
+            "throttles": (Throttle.POWER_CAP, Throttle.THERMAL),
+            "throttled_s": {},
+            "kernel_ratio": 0.97,
+        }
+
+    def test_a_slice_says_so(self) -> None:
+        text = (PAGES / "mig.txt").read_text()
+        first, second = Exporter(lambda at_s: text).probe.sample().devices
+        assert (first.parent_uuid, first.mig_profile, first.counters) == (second.parent_uuid, "1g.11gb", None)
+
+    def test_a_page_that_slows_down_is_read_less_often_again(self) -> None:
+        exporter = Exporter(lambda at_s: every(1.0 if at_s < 200 else 30.0)(at_s))
+        exporter.run(1000.0)
+        at_first = [at_s for at_s in exporter.fetched_s if 100 <= at_s < 200]
+        at_last = [at_s for at_s in exporter.fetched_s if 800 <= at_s < 1000]
+        assert len(at_first) == 100
+        assert 200 / 15 <= len(at_last) + 1 <= 200 / 6 + 1
+
+    def test_a_read_that_comes_late_says_how_late(self) -> None:
+        exporter = Exporter(every(1.0), period_s=1.0)
+        exporter.samples(10.0)
+        exporter.now_s += 20.0
+        (late,) = exporter.probe.sample().samples
+        assert (late.end_monotonic_s, late.slack_s) == (1029.0, 21.0)
 
     def test_a_page_of_thirty_seconds_is_read_twice_in_its_period(self) -> None:
         exporter = Exporter(every(30.0, phase_s=11.0))

@@ -345,6 +345,20 @@ ROLES = {
              (20, 10, ("VLLM::EngineCore_DP0",)), (30, 10, ("VLLM::EngineCore_DP1",))),
         {CORE: (20,), SERVER: (10, 11, 12)},
     ),
+    "started as a module": (
+        tree((10, 1, ("python3", "-m", "vllm.entrypoints.openai.api_server")), (20, 10, ("VLLM::EngineCore",)),
+             (9, 10, ("python3", "app.py"))),
+        {CORE: (20,), SERVER: (10,)},
+    ),
+    "a module above the server": (
+        tree((9, 1, ("python3", "-m", "vllm.entrypoints.cli")), (10, 9, ("VLLM::APIServer_0",)),
+             (20, 10, ("VLLM::EngineCore",))),
+        {CORE: (20,), SERVER: (9, 10)},
+    ),
+    "titled workers and what else they made": (
+        tree((20, 1, ("VLLM::EngineCore",)), (21, 20, ("VLLM::Worker_TP0",)), (22, 21, ("nvcc",)), (23, 20, ("sh",))),
+        {CORE: (20,), WORKER: (21,)},
+    ),
     "another prefix": (
         tree((10, 1, ("A::APIServer_0",)), (20, 10, ("A::EngineCore",)), (21, 20, ("A::Worker_TP0",))),
         {CORE: (20,), SERVER: (10,), WORKER: (21,)},
