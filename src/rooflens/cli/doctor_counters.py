@@ -95,7 +95,7 @@ def _device(library: Library, facts: DeviceFacts, sample: DeviceSample | None) -
                      "allow profiling by all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; end other "
                      "profilers")  # fmt: skip
     return Check("counters", Standing.NOTE, f"{told}; no bandwidth: this device or driver does not measure it",
-                 "dcgm-exporter with its profiling fields, where DCGM supports the device")  # fmt: skip
+                 "dcgm-exporter with its profiling fields, where DCGM supports the device: rooflens sidecar --dcgm URL")  # fmt: skip  # noqa: E501
 
 
 def check_exporter(machine: Machine) -> Iterator[Check]:
@@ -107,7 +107,8 @@ def check_exporter(machine: Machine) -> Iterator[Check]:
         if not names:
             continue
         devices = len(set(DCGM_UUID.findall(page)))
-        told = f"dcgm-exporter at http://{host}:{port}/metrics, {devices} device{'' if devices == 1 else 's'}"
+        url = f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
+        told = f"dcgm-exporter, read with --dcgm {url}: {devices} device{'' if devices == 1 else 's'}"
         if names.isdisjoint(DCGM_DRAM):
             yield Check("exporter", Standing.NOTE, f"{told}, without the bandwidth of their memory",
                         "add DCGM_FI_PROF_DRAM_ACTIVE to its list of fields (-f FILE)")  # fmt: skip
