@@ -23,6 +23,9 @@ from rooflens.records import RooflensError
 THIS_CPU, CPU = "this-cpu", "cpu"
 MEMORY_MULTIPLE = 4  # caches: from this size on, a read over and over is taken to come from memory
 USUAL_MEMORY_BYTES = 1 << 30  # where the calibration does not say
+# Small calls for each operator of an engine on a CPU, which has no graphs and few fused kernels: the norms, rotations,
+# the softmax and the gate around the products of the embedded engine are 52 calls a layer of five operators.
+CALLS_OF_OPERATOR = 10
 
 PARTS = ("weight", "kv", "gemm", "attention")  # what Efficiency.best tells of
 
@@ -189,14 +192,15 @@ def _products(calibration: Calibration, hardware: HardwareSpec, found: Efficienc
 
 
 def _launches(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
-    """What a kernel costs on top of its work; on a CPU a call costs the same wherever it is made from."""
+    """What an operator costs on top of its work: on a device one launch, on a CPU as many small calls as it takes."""
     eager, graph = calibration.launch_s, calibration.graph_launch_s
+    calls = 1
     if hardware.id == THIS_CPU:
-        graph = eager
+        graph, calls = eager, CALLS_OF_OPERATOR
     if eager is not None:
-        found = replace(found, eager_launch_s=eager.median)
+        found = replace(found, eager_launch_s=calls * eager.median)
     if graph is not None:
-        found = replace(found, launch_s=graph.median)
+        found = replace(found, launch_s=calls * graph.median)
     lacking = {"launches": eager, "launches in a graph": graph}
     return found, [name for name, value in lacking.items() if value is None]
 

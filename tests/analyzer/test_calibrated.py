@@ -178,7 +178,7 @@ def test_a_cpu_reaches_a_share_of_its_best_and_a_call_costs_what_it_was_measured
     assert found.best["weight"] == pytest.approx((24 * 23) ** 0.5 / 25)
     assert (found.kv_latency_s, found.kv_ratio) == (pytest.approx(20e-6, rel=1e-3), pytest.approx(0.4, rel=1e-3))
     assert found.gemm_ratio == {"fp32": pytest.approx(0.8), "other": pytest.approx(0.8)}
-    assert found.launch_s == found.eager_launch_s == 2e-6
+    assert found.launch_s == found.eager_launch_s == pytest.approx(20e-6)  # ten calls an operator
     assert "left neutral" in found.source
     for read_bytes, ratio in ((16 * MIB, 80 / 90), (MIB, 80 / 90), (9000 * MIB, 19 / 23)):
         there = calibrated(calibration, hardware_of(calibration, read_bytes))
