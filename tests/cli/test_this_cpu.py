@@ -79,8 +79,8 @@ def test_top_measures_for_the_engine_that_is_there(
     assert "this-cpu" in capsys.readouterr().out
 
 
-def test_what_was_measured_apart_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    for spec in (measure_step_roof(1, 0.05), measure_cpu(seconds=0.2)):
+def test_what_was_measured_apart_comes_back_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for spec in (measure_step_roof(1, 0.05), measure_cpu(seconds=0.2, root=tmp_path)):  # a machine with small caches
         assert this_cpu._from_json(json.loads(json.dumps(asdict(spec)))) == spec
     monkeypatch.setattr(this_cpu, "STEP_ROOF_S", 0.05)
     monkeypatch.setattr(this_cpu, "LARGEST_BYTES", 2 << 20)
