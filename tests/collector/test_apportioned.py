@@ -45,6 +45,15 @@ def test_steps_without_a_model_count_by_their_time() -> None:
     assert nothing == pytest.approx(moved)
 
 
+def test_what_sums_leave_over_is_no_byte() -> None:
+    """After a step of no length, whose rate is so high that taking it off the sum again leaves a little."""
+    table = steps((0.0004, 0.0004), (-0.0726, 0.5154), (0.7004, 0.7004))
+    moved, _ = apportioned_bytes(
+        table, np.array([1e8, 1.46347493e8, np.nan]), {"GPU-0": [sample(0.7, 0.75, 1.0)]}, facts("GPU-0"), None
+    )
+    assert moved == pytest.approx([0.0, 0.0, 0.05 * BANDWIDTH])
+
+
 def test_a_step_is_known_where_all_devices_cover_the_whole_of_it() -> None:
     table = steps((0.5, 1.5), (2.0, 2.5), (2.8, 3.5), (4.5, 6.0))
     one = [sample(0.0, 1.0, 0.5), sample(1.0, 2.0, 0.5), sample(2.0, 3.0, 0.5), sample(3.0, 4.0, None)]
