@@ -155,7 +155,7 @@ def _parsers(chosen: str, module: ModuleType | None) -> tuple[OneLineParser, One
     parser = OneLineParser(
         prog="rooflens", description="How far each step of an LLM serving engine is from its roofline."
     )
-    parser.add_argument("--version", action="version", version=f"rooflens {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"rooflens {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb")
     for name, verb in VERBS.items():
         sub = verbs.add_parser(
