@@ -87,8 +87,9 @@ def steps_json(snapshot: Snapshot, model_name: str | None, engine: str | None, l
             columns[name] = words(kinds, columns[name])
     if view.recent_analysis is not None:
         columns |= _bounds(view.recent_analysis, last)
-    if view.recent_dram_bytes is not None:
-        columns["apportioned_dram_bytes"] = [plain(value) for value in view.recent_dram_bytes[-last:].tolist()]
+    counted = view.recent_dram_bytes() if view.recent_dram_bytes is not None else None
+    if counted is not None:
+        columns["apportioned_dram_bytes"] = [plain(value) for value in counted[-last:].tolist()]
     count = max(map(len, columns.values()), default=0)
     return {**_about(snapshot), **_name(view), "source": str(view.source), "steps": count, "columns": columns}
 

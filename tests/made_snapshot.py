@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,8 @@ def made_engine(number: int, model_name: str, engine: str, rank: int = 0, batch:
         derived=(Derived("kv_blocks_used", 3032.0, "", "KV use times pool size", 3000.0, 3064.0),),
         regimes=(RegimeFigures("decode", 32, 63, 1024, 4095, 12, True, 1.28, 0.02),
                  RegimeFigures("mixed", 32, 63, 1024, 4095, 3, False, None, None)),
-        ceilings=ceilings_of(hardware), device_uuids=(DEVICE.uuid,), recent_dram_bytes=np.full(len(steps), 2.3e10),
+        ceilings=ceilings_of(hardware), device_uuids=(DEVICE.uuid,),
+        recent_dram_bytes=partial(np.full, len(steps), 2.3e10),
     )  # fmt: skip
 
 

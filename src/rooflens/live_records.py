@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -252,8 +252,8 @@ class EngineView:
     those cleared within the last windows, and the rules' cannot_tell, in that order. ``recent`` are its last
     steps, at most 512, with ``recent_analysis`` row by row beside them where there are bounds. ``regimes`` are what
     its windows taught about each regime of its steps. ``ceilings`` are the roofs of one of its devices, those that are
-    only shown included; ``device_uuids`` the devices that it is known to run on. ``recent_dram_bytes`` are what these
-    counted, apportioned to the recent steps and measured of none: NaN where not known, None where of all.
+    only shown included; ``device_uuids`` the devices that it is known to run on. ``recent_dram_bytes`` works out
+    what these counted, apportioned to the recent steps and measured of none: NaN where not known, None where of all.
     """
 
     model_name: str
@@ -274,7 +274,7 @@ class EngineView:
     regimes: tuple[RegimeFigures, ...] = ()
     ceilings: tuple[Ceiling, ...] = ()
     device_uuids: tuple[str, ...] = ()
-    recent_dram_bytes: NDArray[Any] | None = None
+    recent_dram_bytes: Callable[[], NDArray[Any] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

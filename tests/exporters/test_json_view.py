@@ -106,7 +106,7 @@ def test_counters_and_ceilings_of_an_engine_are_told() -> None:
         made_engine(1, "m", "0"),
         windows=tuple(dataclasses.replace(made_window(1.0), counters=each) for each in (counters, None)),
         ceilings=(Ceiling(CeilingOrigin.CALIBRATED, 3e12, None, ("reachable",)),), device_uuids=("GPU-1",),
-        recent_dram_bytes=np.array([np.nan] * 511 + [1.5e9]),
+        recent_dram_bytes=lambda: np.array([np.nan] * 511 + [1.5e9]),
     )  # fmt: skip
     (engine,) = engines_json(snapshot_of(view))["engines"]
     assert engine["windows"][0]["counters"]["throttled_ratio"] == {"power_cap": 0.2}

@@ -16,13 +16,21 @@ from rooflens import device_metrics as metrics
 from rooflens.collector.clock_watch import ClockWatch
 from rooflens.collector.counter_join import apportioned_bytes, join_counters
 from rooflens.collector.windows import WindowSettings
-from rooflens.device_records import ClockJump, DeviceView, ProcessSample, WindowCounters
+from rooflens.device_records import (
+    ClockJump,
+    DeviceFacts,
+    DeviceSample,
+    DeviceView,
+    ProcessSample,
+    WindowCounters,
+)
 from rooflens.live_records import EngineView, Sample
-from rooflens.model_records import HardwareSpec
+from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline.device_history import DeviceHistory
 from rooflens.pipeline.device_totals import DeviceTotals
 from rooflens.pipeline.engine_devices import Claimant, EngineDevices, engine_devices, parent_here
 from rooflens.pipeline.probes import Probes, Sampled
+from rooflens.pipeline.window_counters import Apportioned, step_bytes
 from rooflens.records import StepTable
 
 if TYPE_CHECKING:
@@ -187,16 +195,28 @@ class DeviceWatch:
             f"another engine runs on {', '.join(common)} as well: its bytes are in what is counted" if common else None
         )
 
-    def _apportioned(self, run: str, steps: StepTable, moved: NDArray[Any]) -> NDArray[Any] | None:
-        """The counted bytes of each step, NaN where not known; None where that is all of them."""
+    def _apportioned(self, run: str, steps: StepTable, analysis: StepAnalysis | None) -> Apportioned | None:
+        """How to work out the counted bytes of each step, which costs as much as a turn and is seldom asked for."""
         found = self._found.get(run)
         if found is None or len(found.uuids) < max(found.expected, 1) or not len(steps) or self._shared(run, found):
             return None
         start_s, end_s = float(steps["output_monotonic_s"][0]), float(steps["output_monotonic_s"][-1])
         samples = self._history.samples(found.uuids, start_s - AROUND_S, end_s)
-        facts = self._history.facts_of(found.uuids)
-        each, known = apportioned_bytes(steps, moved, samples, facts, self._datasheet)
-        return np.where(known, each, np.nan) if known.any() else None
+        if not all(samples.values()):
+            return None
+        return partial(_shares, steps, analysis, samples, self._history.facts_of(found.uuids), self._datasheet)
+
+
+def _shares(
+    steps: StepTable,
+    analysis: StepAnalysis | None,
+    samples: Mapping[str, Sequence[DeviceSample]],
+    facts: Mapping[str, DeviceFacts],
+    datasheet_bytes_per_s: float | None,
+) -> NDArray[Any] | None:
+    """NaN where a step's share is not known; None where that is all of them."""
+    each, known = apportioned_bytes(steps, step_bytes(steps, analysis), samples, facts, datasheet_bytes_per_s)
+    return np.where(known, each, np.nan) if known.any() else None
 
 
 def _spend(engine: WatchedEngine | None, process: ProcessSample) -> None:

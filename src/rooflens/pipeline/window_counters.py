@@ -17,7 +17,8 @@ from rooflens.records import StepTable
 
 COVERED_RATIO = 0.999  # of a window: no later sample would tell more of it
 CountersOf = Callable[[float, float, StepTable, NDArray[Any]], WindowCounters | None]
-ApportionedOf = Callable[[StepTable, NDArray[Any]], NDArray[Any] | None]
+Apportioned = Callable[[], NDArray[Any] | None]
+ApportionedOf = Callable[[StepTable, StepAnalysis | None], Apportioned | None]
 
 
 def step_bytes(steps: StepTable, analysis: StepAnalysis | None) -> NDArray[Any]:
@@ -73,9 +74,9 @@ class CountedWindows:
                 new_figures[at] = replace(figures[at], counters=found)
         return tuple(new_windows), tuple(new_figures)
 
-    def apportioned(self, steps: StepTable, analysis: StepAnalysis | None) -> NDArray[Any] | None:
-        """What the devices counted, shared out over these steps; None where nothing of it is known."""
-        return None if self.apportioned_of is None else self.apportioned_of(steps, step_bytes(steps, analysis))
+    def apportioned(self, steps: StepTable, analysis: StepAnalysis | None) -> Apportioned | None:
+        """How to work out what the devices counted, shared out over these steps; None where nothing of it is known."""
+        return None if self.apportioned_of is None else self.apportioned_of(steps, analysis)
 
     def _of(self, joined: _Joined) -> WindowCounters | None:
         if self.counters_of is None:
