@@ -105,7 +105,7 @@ def gpu_busy(library: Any, handle: Any, own_contexts: int) -> str | None:
         others = others[own_contexts:]
     if others:
         words = ", ".join(str(pid) for pid in others[:4])
-        return f"{len(others)} other process{'es' if len(others) > 1 else ''} compute on it ({words})"
+        return f"{len(others)} other process{'es compute' if len(others) > 1 else ' computes'} on it ({words})"
     ratio = attempt(lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0)
     if ratio is not None and ratio > BUSY_KERNEL_RATIO and not own_contexts:
         return f"kernels ran on it for {ratio:.0%} of the last moment"
