@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -43,13 +44,19 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         print("benchmarks/gpu/run.py needs torch: run it with a Python that has it", file=sys.stderr)
         return 2
-    if options.device is None:
-        if not torch.cuda.is_available():
-            print("no CUDA device here: give --device cpu for a run without one", file=sys.stderr)
-            return 2
-        options.device = "cuda:0"
-    result = measured(torch, torch.device(options.device), options.seconds, say)
     from report import text
+
+    from rooflens.records import RooflensError
+
+    device = torch.device("cuda:0" if options.device in (None, "cuda") else options.device)
+    if device.type == "cuda" and device.index >= torch.cuda.device_count():
+        print(f"no {device} here: give --device cpu for a run without a GPU", file=sys.stderr)
+        return 2
+    try:
+        result = measured(torch, device, options.seconds, say)
+    except RooflensError as error:
+        print(error, file=sys.stderr)
+        return 2
 
     print(text(result))
     if options.json is not None:
@@ -65,8 +72,12 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, metavar="S", help="of each loop (default: 10 on a GPU, 5 on a CPU)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything down, in SI units")
     options = parser.parse_args(arguments)
+    if options.device is not None and not re.fullmatch(r"cpu|cuda(:\d{1,3})?", options.device):
+        parser.error(f"--device {options.device} is neither cpu nor cuda:N")
     if options.seconds is not None and not 0 < options.seconds <= 600:
         parser.error("--seconds is not between 0 and 600")
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)  # before minutes of measuring
     return options
 
 

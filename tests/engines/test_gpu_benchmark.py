@@ -88,4 +88,4 @@ def test_without_a_gpu_it_says_so() -> None:
     none = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-P", str(RUN)], capture_output=True, text=True, check=False, env=none)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--device cpu" in done.stderr
+    assert done.stderr == "no cuda:0 here: give --device cpu for a run without a GPU\n"
