@@ -34,6 +34,7 @@ class Running:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
+        self.said: list[str] = []
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         self.address = self.line(r"metrics +(http://\S+)/metrics")
@@ -41,6 +42,7 @@ class Running:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.said.append(line.strip())
             self._lines.put(line)
         self._lines.put("")
 
@@ -157,7 +159,10 @@ def test_a_port_in_use_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
         (["--counter-period", "0.1"], "--counter-period 0.1: it should be greater than or equal to 0.25"),
         (["--dcgm-period", "inf"], "--dcgm-period inf: it should be"),
         (["--dcgm", "ftp://there"], "only http and https pages are read, not ftp"),
-        (["--no-counters", "--dcgm", "a:9400"], "--no-counters and --dcgm contradict each other: leave one of them out"),
+        (
+            ["--no-counters", "--dcgm", "a:9400"],
+            "--no-counters and --dcgm contradict each other: leave one of them out",
+        ),
     ],
 )
 def test_a_wrong_setting_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,6 +189,17 @@ def test_flags_beat_variables_and_variables_defaults(monkeypatch: pytest.MonkeyP
     assert (settings.window_s, settings.rings, settings.hardware) == (20.0, False, None)
     assert settings.scrape_urls == ("http://a:1", "http://b:2")
     assert settings.listen == "127.0.0.1:9980"
+    assert (settings.counters, settings.counter_period_s, settings.dcgm_urls, settings.dcgm_period_s) == (
+        True,
+        1,
+        (),
+        30,
+    )
+    monkeypatch.setenv("ROOFLENS_COUNTERS", "0")
+    monkeypatch.setenv("ROOFLENS_DCGM", "http://a:9400 http://b:9400 http://a:9400")
+    settings = sidecar_settings({"counter_period_s": 0.25})
+    assert (settings.counters, settings.counter_period_s) == (False, 0.25)
+    assert settings.dcgm_urls == ("http://a:9400", "http://b:9400")
     monkeypatch.setenv("ROOFLENS_WINDOW_S", "soon")
     with pytest.raises(RooflensError, match=r"^ROOFLENS_WINDOW_S soon: it should be a valid number"):
         sidecar_settings({})

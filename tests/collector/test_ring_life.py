@@ -142,13 +142,39 @@ def test_a_reader_in_the_writers_process_does_not_drop_its_lock(folder: Path) ->
     RingFile(recorder.path).close()
     RingSource(recorder.path).close()
     code = "import sys; from pathlib import Path; from rooflens.collector.ring_file import RingFile; "
-    code += "print(RingFile(Path(sys.argv[1])).live())"
-    for expected in ("True\n", "False\n"):
+    code += "ring = RingFile(Path(sys.argv[1])); print(ring.live(), ring.holder())"
+    held, over = RingFile(recorder.path), f"True {os.getpid()}\n"
+    assert held.holder() == os.getpid()
+    for expected in (over, "False None\n"):
         run = subprocess.run(
             [sys.executable, "-c", code, str(recorder.path)], capture_output=True, text=True, check=True
         )
         assert run.stdout == expected
         recorder.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PID namespaces are Linux's")
+def test_the_holder_of_a_ring_is_told_in_the_numbers_of_who_asks(folder: Path) -> None:
+    """An engine in a container is process 1 there; who reads its ring from outside must not take it for init."""
+    code = "import os, sys, time; from pathlib import Path; from rooflens.adapters.recorder import Recorder; "
+    code += "r = Recorder('x', folder=Path(sys.argv[1]), strict=True); print(os.getpid(), flush=True); time.sleep(100)"
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code, str(folder)]
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
+        command = [sys.executable, "-c", code, str(folder)]  # not allowed here: at least the numbers are the same
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            own = int(process.stdout.readline())
+            (path,) = list_rings(folder)
+            ring = RingFile(path)
+            found = ring.holder()
+            assert ring.header.pid == own
+            assert found is not None
+            assert str(folder) in Path(f"/proc/{found}/cmdline").read_text()
+            assert (found == own) == (command[0] != "unshare")
+            ring.close()
+        finally:
+            process.kill()
 
 
 def test_a_forked_child_sees_that_its_parent_died(folder: Path) -> None:
