@@ -39,6 +39,7 @@ ONCE_WIDTH, LEAST_WIDTH = 120, 40  # columns where nobody says how wide the pape
 ONCE_SCRAPE_S, SCRAPE_S = 2.0, 5.0  # one interval between two scrapes is all that a single frame waits for
 ONCE_SCRAPES = 4  # of an engine that rests, no more is to be seen
 TURN_S = 0.25
+COUNTER_PERIOD_S = 1.0
 TOKEN_VARIABLE = "ROOFLENS_SCRAPE_TOKEN"
 QUIT_KEYS = ("q", "Q", "\x04")
 
@@ -141,6 +142,7 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.top_feeds import WatchFeed
     from rooflens.collector.windows import WindowSettings
+    from rooflens.pipeline.probes_here import probes_here
     from rooflens.pipeline.watch import WatchSettings
 
     hardware, model_config = hardware_named(args.hardware), config_named(args.model)
@@ -163,6 +165,7 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
             scrape_token=token,
             use_rings=bool(folders),
             from_start=True,
+            probes=() if args.once else probes_here(COUNTER_PERIOD_S),  # a single frame comes before any sample
         )
     )
 

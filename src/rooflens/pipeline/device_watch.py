@@ -109,6 +109,11 @@ class DeviceWatch:
             if found is not None and found.problem is not None:
                 yield f"{'/'.join(engine.key)}: {found.problem}"
 
+    @property
+    def spent_s(self) -> float:
+        """Processor time that sampling cost beside the loop."""
+        return self._probes.spent_s
+
     def said(self, patience_s: float) -> str:
         """In one line which counters are read, or why not; asks the probes for no longer than ``patience_s``."""
         self._probes.wait(patience_s)

@@ -41,6 +41,7 @@ class ProbeThread:
     def __init__(self, sampled: Sampled, clock: Callable[[], float] = time.monotonic) -> None:
         self.sampled = sampled
         self.failures = 0
+        self.spent_s = 0.0  # processor time of its thread
         self.answered = threading.Event()
         self.fault: str | None = None  # what the last call raised
         self._clock = clock
@@ -95,6 +96,7 @@ class ProbeThread:
             began_s = self._asked_s = self._clock()
             self._ask()
             self._asked_s = None
+            self.spent_s = time.thread_time()
             self.answered.set()
             every_s = self.sampled.period_s if self.sampled.ask_s is None else self.sampled.ask_s
             self._stop.wait(max(every_s - (self._clock() - began_s), SHORTEST_PAUSE_S))
@@ -170,6 +172,11 @@ class Probes:
             source = thread.sampled.source
             found[source] = found.get(source, 0) + thread.failures
         return found
+
+    @property
+    def spent_s(self) -> float:
+        """Processor time of all threads."""
+        return sum(thread.spent_s for thread in self._threads)
 
     def wait(self, patience_s: float) -> None:
         """Until every probe has answered once, but no longer than ``patience_s``."""

@@ -274,7 +274,7 @@ class Watch:
             found.append(Sample(metrics.SOURCES_UP, (str(kind),), float(up)))
             failed = float(failures[kind])
             found.append(Sample(metrics.SOURCE_FAILURES, (str(kind),), failed, self._started_unix_s))
-        found.append(Sample(metrics.LOOP_SECONDS, (), self._spent_s, self._started_unix_s))
+        found.append(Sample(metrics.LOOP_SECONDS, (), self._spent_s + self.counters.spent_s, self._started_unix_s))
         found.append(Sample(metrics.SIDECAR_INFO, (__version__,), 1.0))
         return found
 
