@@ -221,7 +221,8 @@ SOURCE_FAILURES = Metric(
     "`rate(rooflens_source_failures_total[5m]) > 0`: /api/v1/engines says what is wrong.", {"source": SOURCES},
 )  # fmt: skip
 LOOP_SECONDS = Metric(
-    PREFIX + "loop_seconds_total", C, "seconds", "What reading, sampling, analysing and publishing cost the sidecar.", (),
+    PREFIX + "loop_seconds_total", C, "seconds", "What reading, sampling, analysing and publishing cost the sidecar.",
+    (),
     "Share of a core: `rate(rooflens_loop_seconds_total[5m])`.",
 )  # fmt: skip
 SIDECAR_INFO = Metric(
