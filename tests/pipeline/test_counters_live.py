@@ -135,7 +135,9 @@ def test_the_whole_way_of_a_decode_phase(watch: MakeWatch, folder: Path, double:
     assert device.sample is not None
     key = (UUID, "nvml")
     assert values(snapshot, device_metrics.DEVICE_UP) == {key: 1.0}
-    assert values(snapshot, device_metrics.DEVICE_INFO) == {(*key, "h200-sxm-141", "NVIDIA H200", "580.82", "none"): 1.0}
+    assert values(snapshot, device_metrics.DEVICE_INFO) == {
+        (*key, "h200-sxm-141", "NVIDIA H200", "580.82", "none"): 1.0
+    }
     assert values(snapshot, device_metrics.DRAM_RATIO) == {key: pytest.approx(0.71, abs=1e-9)}
     assert values(snapshot, device_metrics.DRAM_BYTES) == {key: pytest.approx(0.71 * BANDWIDTH * 13, rel=1e-9)}
     assert values(snapshot, device_metrics.ENERGY) == {key: pytest.approx(430.0 * 13, rel=1e-9)}
