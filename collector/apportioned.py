@@ -19,8 +19,10 @@ ROUNDING_RATIO = 1e-3  # of a step's time: clocks of a machine that runs for mon
 def bandwidths_of(facts: DeviceFacts | None, datasheet_bytes_per_s: float | None) -> tuple[float, ...]:
     """What 100 % of a device's DRAM bandwidth may be, in bytes/s: as the device says, then as the datasheet does.
 
-    Empty where neither is known.
+    Empty where neither is known, and of a MIG slice: what its share is a share of is documented nowhere.
     """
+    if facts is not None and facts.parent_uuid is not None:
+        return ()
     own = None if facts is None else facts.memory_bandwidth_bytes_per_s
     return tuple(bandwidth for bandwidth in (own, datasheet_bytes_per_s) if bandwidth is not None and bandwidth > 0)
 

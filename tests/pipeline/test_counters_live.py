@@ -116,7 +116,7 @@ def test_the_whole_way_of_a_decode_phase(watch: MakeWatch, folder: Path, double:
     assert view.device_uuids == (UUID,)
     analysis = view.recent_analysis
     assert analysis is not None
-    step_bytes = float((analysis.weight_bytes + analysis.kv_read_bytes + analysis.kv_write_bytes)[-1])
+    step_bytes = float(sum(column[-1] for column in analysis.group_bytes.values()))
     expected = 0.71 * BANDWIDTH * STEP_S / step_bytes
 
     found = counters(snapshot)

@@ -34,6 +34,7 @@ def test_bytes_are_the_part_of_the_bandwidth_that_was_used() -> None:
 
 @pytest.mark.parametrize(("device", "paper", "total"), [
     (facts(memory_bandwidth_bytes_per_s=None), 2e12, 1e12), (None, 2e12, 1e12), (None, None, None),
+    (facts(memory_bandwidth_bytes_per_s=None, parent_uuid="GPU-0"), 2e12, None),
 ])  # fmt: skip
 def test_the_datasheet_stands_in_where_the_device_tells_no_bandwidth(
     device: DeviceFacts | None, paper: float | None, total: float | None

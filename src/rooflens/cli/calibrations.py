@@ -52,8 +52,9 @@ class Calibrations:
     def of_device(self, hardware: HardwareSpec | None, uuids: Iterable[str] = ()) -> Calibration | None:
         """That of a device of this machine that is such ``hardware``, of those in ``uuids`` where any are named.
 
-        ``hardware`` is None where nobody knows it: then a file can be of nothing. Of several the one that reads slowest, since the devices of an engine wait for each other. None where there is
-        none to use; RooflensError for a file that is of other hardware.
+        ``hardware`` is None where nobody knows it: then a file can be of nothing. Of several the one that reads
+        slowest, since the devices of an engine wait for each other. None where there is none to use; RooflensError for
+        a file that is of other hardware.
         """
         found = self._of_file()
         if found is not None:

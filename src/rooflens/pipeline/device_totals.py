@@ -56,7 +56,7 @@ class DeviceTotals:
             return
         self._counted_s[sample.uuid] = sample.end_monotonic_s
         key, part = (sample.uuid, str(sample.source)), span_s / sample.span_s
-        bandwidth = (facts.memory_bandwidth_bytes_per_s if facts else None) or self._datasheet
+        bandwidth = self._bandwidth(facts)
         if sample.dram_ratio is not None and bandwidth is not None:
             self._grow(metrics.DRAM_BYTES, key, sample.dram_ratio * bandwidth * span_s, now_unix_s)
         for metric, direction, name in RATES:
@@ -67,6 +67,12 @@ class DeviceTotals:
             self._grow(metrics.ENERGY, key, sample.energy_j * part, now_unix_s)
         for reason, seconds in sample.throttled_s.items():
             self._grow(metrics.THROTTLED, (*key, str(reason)), seconds * part, now_unix_s)
+
+    def _bandwidth(self, facts: DeviceFacts | None) -> float | None:
+        """What a share of the bandwidth is a share of, in bytes/s; of a MIG slice that is documented nowhere."""
+        if facts is not None and facts.parent_uuid is not None:
+            return None
+        return (facts.memory_bandwidth_bytes_per_s if facts else None) or self._datasheet
 
     def samples(self, views: Iterable[DeviceView]) -> Iterator[Sample]:
         """Every series of these devices; a gauge that is not known now is left out."""

@@ -25,7 +25,7 @@ def step_bytes(steps: StepTable, analysis: StepAnalysis | None) -> NDArray[Any]:
     """The DRAM bytes that the model says each step moves, all devices together; NaN where it is not modelled."""
     if analysis is None:
         return np.full(len(steps), np.nan)
-    moved = analysis.weight_bytes + analysis.kv_read_bytes + analysis.kv_write_bytes
+    moved = sum(analysis.group_bytes.values(), start=np.zeros(len(steps)))  # states and gathered rows included
     return np.where(analysis.modelled, moved, np.nan)
 
 
