@@ -49,6 +49,7 @@ class DeviceFacts:
     sm_clock_max_hz: float | None = None
     memory_clock_max_hz: float | None = None
     power_limit_w: float | None = None
+    power_limit_max_w: float | None = None
     driver_version: str | None = None
     counters: bool | None = None
     pids: tuple[int, ...] = ()
@@ -148,7 +149,12 @@ class WindowCounters:
     high are hard bounds as far as the ends of samples and steps are uncertain. Means are over covered time and devices;
     ``sm_clock_ratio`` and ``memory_clock_ratio`` are of the highest clock. ``throttled_ratio`` is the share of covered
     time by reason. ``engine_core_cores`` and ``engine_core_busiest_cores`` are the processor time of the engine core.
-    ``complaints`` are what the counters themselves got wrong, in words. All of it is None, or empty, where not known.
+    ``complaints`` are what the counters themselves got wrong, in words. ``shared`` is whether another engine or process computes on one
+    of the devices, whose part of the counters cannot be told apart. An engine of several devices runs as fast as its
+    slowest: clocks, ``throttled_ratio`` and power ratios are those of ``slowest_uuid``, ``graphics_ratio_low`` is the
+    lowest of the devices' means. ``capped_power_ratio`` is the draw over the limit in samples in which a power cap was
+    in force, ``power_limit_room_ratio`` the highest limit that the device takes over the one that it has. All of it is
+    None, or empty, where not known.
     """
 
     source: CounterSource | None
@@ -180,6 +186,11 @@ class WindowCounters:
     engine_core_cores: float | None = None
     engine_core_busiest_cores: float | None = None
     complaints: tuple[str, ...] = ()
+    shared: bool | None = None
+    graphics_ratio_low: float | None = None
+    slowest_uuid: str | None = None
+    capped_power_ratio: float | None = None
+    power_limit_room_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
