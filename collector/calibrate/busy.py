@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rooflens.collector.calibrate.drivers import attempt
+from rooflens.collector.calibrate.drivers import ask, attempt
 from rooflens.collector.cpu_facts import first_line, lines_of, load_average, usable_cores
 
 BUSY_SHARE = 0.25  # of the usable cores; above it others took a good part of the memory's rate too
@@ -99,7 +99,7 @@ def gpu_busy(library: Any, handle: Any, own_contexts: int) -> str | None:
 
     ``own_contexts`` of its compute processes are this one: in a container NVML names them by numbers of the host.
     """
-    running = attempt(library.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    running = ask(library, "nvmlDeviceGetComputeRunningProcesses", handle) or []
     others = sorted(one.pid for one in running if one.pid != os.getpid())
     if len(others) == len(running):
         others = others[own_contexts:]

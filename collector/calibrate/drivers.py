@@ -54,35 +54,40 @@ def attempt(call: Callable[..., Answer], *arguments: Any) -> Answer | None:
         return None
 
 
+def ask(library: Any, name: str, *arguments: Any) -> Any:
+    """The same of a call by its name, which older bindings may not have."""
+    return attempt(lambda: getattr(library, name)(*arguments))
+
+
 def nvidia_devices(library: Any) -> list[DriverDevice]:
     """Every NVIDIA device that NVML shows, MIG slices in place of a device that is cut into them."""
     found = []
-    for index in range(attempt(library.nvmlDeviceGetCount) or 0):
-        handle = attempt(library.nvmlDeviceGetHandleByIndex, index)
+    for index in range(ask(library, "nvmlDeviceGetCount") or 0):
+        handle = ask(library, "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             continue
         slices = list(_slices(library, handle))
-        pci = attempt(library.nvmlDeviceGetPciInfo, handle)
+        pci = ask(library, "nvmlDeviceGetPciInfo", handle)
         address = (pci.domain, pci.bus, pci.device) if pci is not None and not slices else None
         found += [_nvidia(library, one, address) for one in slices or [handle]]
     return [device for device in found if device is not None]
 
 
 def _slices(library: Any, handle: Any) -> Iterator[Any]:
-    mode = attempt(library.nvmlDeviceGetMigMode, handle)
+    mode = ask(library, "nvmlDeviceGetMigMode", handle)
     if not mode or mode[0] != 1:
         return
-    for number in range(attempt(library.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        one = attempt(library.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+    for number in range(ask(library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        one = ask(library, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
         if one is not None:
             yield one
 
 
 def _nvidia(library: Any, handle: Any, address: Address | None) -> DriverDevice | None:
-    uuid = text(attempt(library.nvmlDeviceGetUUID, handle))
+    uuid = text(ask(library, "nvmlDeviceGetUUID", handle))
     if uuid is None:
         return None
-    return DriverDevice("cuda", uuid, text(attempt(library.nvmlDeviceGetName, handle)) or "NVIDIA", address)
+    return DriverDevice("cuda", uuid, text(ask(library, "nvmlDeviceGetName", handle)) or "NVIDIA", address)
 
 
 def amd_devices() -> list[DriverDevice]:
@@ -100,12 +105,12 @@ def amd_devices() -> list[DriverDevice]:
         return []
     found = []
     for handle in handles:
-        uuid = text(attempt(amdsmi.amdsmi_get_gpu_device_uuid, handle))
+        uuid = text(ask(amdsmi, "amdsmi_get_gpu_device_uuid", handle))
         if uuid is None:
             continue
-        asic = attempt(amdsmi.amdsmi_get_gpu_asic_info, handle) or {}
-        numbers = attempt(amdsmi.amdsmi_get_gpu_enumeration_info, handle) or {}
-        address = address_of(text(attempt(amdsmi.amdsmi_get_gpu_device_bdf, handle)) or "")
+        asic = ask(amdsmi, "amdsmi_get_gpu_asic_info", handle) or {}
+        numbers = ask(amdsmi, "amdsmi_get_gpu_enumeration_info", handle) or {}
+        address = address_of(text(ask(amdsmi, "amdsmi_get_gpu_device_bdf", handle)) or "")
         name, hip_uuid = text(asic.get("market_name")) or "AMD", text(numbers.get("hip_uuid"))
         found.append(DriverDevice("rocm", uuid, name, address, hip_uuid))
     return found

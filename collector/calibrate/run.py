@@ -12,7 +12,7 @@ from typing import Any
 
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 from rooflens.collector.calibrate import all_reduce, busy, torch_device
-from rooflens.collector.calibrate.drivers import attempt, nvidia_devices, nvml
+from rooflens.collector.calibrate.drivers import ask, attempt, nvidia_devices, nvml
 from rooflens.collector.calibrate.identity import identity_of_cpu, identity_of_torch
 from rooflens.collector.calibrate.rounds import Clock, Outcome, Rounds
 from rooflens.collector.calibrate.versions import versions_of_numpy, versions_of_torch
@@ -175,7 +175,7 @@ def _of_torch(torch: Any, device: Any, meter: Meter, force: bool) -> _Found:
         identity = identity_of_torch(device)
         mine = used[identity.device_uuid] if identity.device_uuid in used else _held(torch, device)
         flags = _refuse(f"{device} ({identity.name})", mine, force)
-        handle = attempt(library.nvmlDeviceGetHandleByUUID, identity.device_uuid) if library is not None else None
+        handle = ask(library, "nvmlDeviceGetHandleByUUID", identity.device_uuid) if library is not None else None
         clocks = torch_device.DeviceClocks(library, handle)
         share = MEASURED_SHARE - (REDUCE_SHARE if _several(torch, device) else 0.0)
         outcome = torch_device.measure(torch, device, meter.seconds, meter.deadline_s(share), meter.clock, meter.tell,
@@ -191,7 +191,7 @@ def _used(library: Any, torch: Any) -> dict[str | None, str | None]:
         return {}
     own = 1 if torch.cuda.is_initialized() else 0
     uuids = [device.uuid for device in nvidia_devices(library)]
-    handles = {uuid: attempt(library.nvmlDeviceGetHandleByUUID, uuid) for uuid in uuids}
+    handles = {uuid: ask(library, "nvmlDeviceGetHandleByUUID", uuid) for uuid in uuids}
     return {uuid: busy.gpu_busy(library, handle, own) for uuid, handle in handles.items() if handle is not None}
 
 

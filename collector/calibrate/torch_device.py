@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from statistics import median
 from typing import Any
 
-from rooflens.collector.calibrate.drivers import attempt
+from rooflens.collector.calibrate.drivers import ask, attempt
 from rooflens.collector.calibrate.rounds import Clock, Outcome, Rounds, wall_timer
 from rooflens.collector.calibrate.torch_kernels import (
     ELEMENT_BYTES,
@@ -52,7 +52,7 @@ def resolve(torch: Any, device: str) -> Any:
     index = found.index or 0
     if index >= count:
         raise RooflensError(
-            f"torch sees no {device} here ({count} CUDA or ROCm devices): give another, or --device cpu"
+            f"torch sees no {device} here ({count} device{'' if count == 1 else 's'}): give another, or --device cpu"
         )
     return torch.device("cuda", index)
 
@@ -145,8 +145,7 @@ class DeviceClocks:
             return {}
         found = {}
         for name, constant in CLOCKS:
-            value = attempt(lambda one=constant: getattr(self._library, call)(
-                self._handle, getattr(self._library, one)))  # fmt: skip
+            value = ask(self._library, call, self._handle, getattr(self._library, constant, None))
             if isinstance(value, int) and value > 0:
                 found[name] = value * 1e6
         return found

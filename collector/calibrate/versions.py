@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rooflens import __version__
-from rooflens.collector.calibrate.drivers import attempt, nvml, text
+from rooflens.collector.calibrate.drivers import ask, nvml, text
 
 # What was measured through these changes with their kernels: by a major release, and by any release of a driver.
 MAJOR = ("numpy", "torch")
@@ -39,7 +39,7 @@ def versions_of_torch(torch: Any, device_type: str) -> dict[str, str]:
 def driver_version() -> str | None:
     """The NVIDIA driver's, None without one."""
     with nvml() as library:
-        return None if library is None else text(attempt(library.nvmlSystemGetDriverVersion))
+        return None if library is None else text(ask(library, "nvmlSystemGetDriverVersion"))
 
 
 def changed(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
