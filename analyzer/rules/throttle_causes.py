@@ -9,6 +9,7 @@ from types import MappingProxyType
 from rooflens.device_records import CounterSource, Throttle, WindowCounters
 
 LEAST_FLAG_RATIO = 0.1  # of the covered time: a reason in force for less explains no mean clock
+PARTS_OF_SLOWDOWN = (Throttle.HARDWARE_THERMAL, Throttle.POWER_BRAKE)  # NVML sets the whole with each of its parts
 MOST_FLAG_RATIO = 0.5  # in force for most of the time: the cause is hardly in doubt
 OWN_LIMIT_RATIO = 0.75  # of the power limit: a card that its own limit caps draws nearly all of it
 SURE, LIKELY, UNSAID = 0.9, 0.8, 0.7  # confidence with a reason for most of the time, for some of it, with none
@@ -61,9 +62,14 @@ AMD_REMEDY = "compare `amd-smi metric --clock --power` with `amd-smi static --li
 
 
 def reasons_of(counters: WindowCounters) -> tuple[tuple[Throttle, float], ...]:
-    """The reasons in force for a tenth of the time or more, the longest first."""
+    """The reasons in force for a tenth of the time or more, the longest first.
+
+    A slow-down by the hardware is left out where the driver also tells which: heat or a power brake.
+    """
     shares = sorted(counters.throttled_ratio.items(), key=lambda pair: (-pair[1], list(Throttle).index(pair[0])))
-    return tuple((reason, share) for reason, share in shares if share >= LEAST_FLAG_RATIO)
+    found = tuple((reason, share) for reason, share in shares if share >= LEAST_FLAG_RATIO)
+    told = any(reason in PARTS_OF_SLOWDOWN for reason, _ in found)
+    return tuple(pair for pair in found if not (told and pair[0] is Throttle.HARDWARE_SLOWDOWN))
 
 
 def cause_of(counters: WindowCounters, memory_alone: bool = False) -> Cause:

@@ -212,6 +212,24 @@ def test_of_several_reasons_the_longest_counts_and_a_short_one_never() -> None:
     assert "no reason given" in short.summary
 
 
+@pytest.mark.parametrize(
+    ("part", "share", "cause"),
+    [
+        (Throttle.HARDWARE_THERMAL, 0.6, "heat, by the hardware"),
+        (Throttle.POWER_BRAKE, 0.2, "a power brake"),
+        (Throttle.HARDWARE_THERMAL, 0.05, "a slow-down by the hardware"),
+        (Throttle.THERMAL, 0.6, "a slow-down by the hardware"),
+    ],
+)
+def test_a_slow_down_by_the_hardware_is_told_by_its_part(part: Throttle, share: float, cause: str) -> None:
+    """NVML sets HwSlowdown (0x8) together with HwThermalSlowdown (0x40) or HwPowerBrakeSlowdown (0x80)."""
+    flags = {Throttle.HARDWARE_SLOWDOWN: 1.0, part: share}
+    found = judge(prompts(4.0), sm_clock_ratio=0.5, throttled_ratio=flags)
+    assert f"({cause}" in found.summary
+    assert ("replace the part" in (found.remedy or "")) is (cause == "a slow-down by the hardware")
+    assert ("time_with_hardware_slowdown" in {e.name for e in found.evidence}) is ("slow-down" in cause)
+
+
 def test_an_amd_device_is_told_its_own_tool() -> None:
     found = judge(prompts(4.0), sm_clock_ratio=0.5, source=CounterSource.AMDSMI, throttled_ratio=CAPPED)
     assert "amd-smi" in (found.remedy or "")
