@@ -109,6 +109,7 @@ def _facts(
         sm_clock_max_hz=sm * MHZ if sm else None,
         memory_clock_max_hz=memory_clock * MHZ if memory_clock else None,
         power_limit_w=None if parent_uuid else _power_limit(library, uuid, whole),
+        power_limit_max_w=None if parent_uuid else _highest_power_limit(library, uuid, whole),
         driver_version=driver,
         counters=_counters(library, uuid, whole, shared),
         pids=tuple(sorted({int(process.pid) for process in processes or ()})),
@@ -134,6 +135,13 @@ def _bandwidth(library: Library, uuid: str, whole: Any, clock_mhz: int | None) -
 def _power_limit(library: Library, uuid: str, whole: Any) -> float | None:
     milliwatts = library.read(uuid, "power limit", ("nvmlDeviceGetEnforcedPowerLimit", (whole,)))
     return milliwatts / 1e3 if milliwatts else None
+
+
+def _highest_power_limit(library: Library, uuid: str, whole: Any) -> float | None:
+    """The highest limit that root could set; of its answer, the lowest and the highest, in milliwatts."""
+    call = ("nvmlDeviceGetPowerManagementLimitConstraints", (whole,))
+    milliwatts = library.read(uuid, "highest power limit", call)
+    return milliwatts[1] / 1e3 if milliwatts and milliwatts[1] else None
 
 
 def _counters(library: Library, uuid: str, whole: Any, shared: bool) -> bool | None:

@@ -102,6 +102,7 @@ def test_facts_of_both_devices(double: Double, decoding: NvmlProbe) -> None:
         sm_clock_max_hz=1.98e9,
         memory_clock_max_hz=3.201e9,
         power_limit_w=700,
+        power_limit_max_w=700,
         driver_version="580.82",
         counters=True,
         parent_uuid=None,
@@ -109,6 +110,14 @@ def test_facts_of_both_devices(double: Double, decoding: NvmlProbe) -> None:
     )
     assert h200.memory_bandwidth_bytes_per_s == pytest.approx(6144 / 8 * 2 * 3201e6)
     assert (a100.name, a100.counters) == ("NVIDIA A100-SXM4-80GB", False)
+
+
+def test_how_far_the_power_limit_could_be_raised_is_told(double: Double) -> None:
+    double.play("device 0 power_limit_w=450 power_limit_max_w=600\ndevice 1 power_limit_max_w=0\n")
+    found = NvmlProbe(clock=double.clock).sample()
+    assert [(facts.power_limit_w, facts.power_limit_max_w) for facts in found.devices] == [(450, 600), (700, None)]
+    (line,) = found.problems
+    assert "does not support highest power limit" in line
 
 
 def test_an_older_device_has_clocks_power_energy_and_links_but_no_bandwidth(

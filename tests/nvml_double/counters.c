@@ -63,6 +63,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigne
   *out = (unsigned)(device->power_limit_w * 1000);
   return NVML_SUCCESS;
 }
+EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *lowest,
+                                                                 unsigned int *highest) {
+  DEVICE(lowest && highest);
+  WHOLE;
+  if (device->power_limit_max_w == 0) return NVML_ERROR_NOT_SUPPORTED;
+  *lowest = (unsigned)(device->power_limit_min_w * 1000);
+  *highest = (unsigned)(device->power_limit_max_w * 1000);
+  return NVML_SUCCESS;
+}
 static unsigned long long energy_mj(const struct nvmlDevice_st *device) {
   return (unsigned long long)(integral(device, Q_POWER, 0, clock_s()) * 1000 + .5);
 }
