@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
@@ -17,6 +17,7 @@ class DriverDevice:
     """One device, or MIG slice of one: its ``uuid``, product ``name`` and PCI ``address`` (domain, bus, device).
 
     A MIG slice has none of its own. ``hip_uuid`` is what HIP calls an AMD device; amdsmi calls it something else.
+    ``handle`` is what the library knows it by, as long as that is open.
     """
 
     kind: str
@@ -24,6 +25,7 @@ class DriverDevice:
     name: str
     address: Address | None = None
     hip_uuid: str | None = None
+    handle: Any = field(default=None, compare=False, repr=False)
 
 
 @contextmanager
@@ -87,7 +89,8 @@ def _nvidia(library: Any, handle: Any, address: Address | None) -> DriverDevice 
     uuid = text(ask(library, "nvmlDeviceGetUUID", handle))
     if uuid is None:
         return None
-    return DriverDevice("cuda", uuid, text(ask(library, "nvmlDeviceGetName", handle)) or "NVIDIA", address)
+    name = text(ask(library, "nvmlDeviceGetName", handle)) or "NVIDIA"
+    return DriverDevice("cuda", uuid, name, address, handle=handle)
 
 
 def amd_devices() -> list[DriverDevice]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 from rooflens.collector.calibrate import all_reduce, busy, torch_device
-from rooflens.collector.calibrate.drivers import ask, attempt, nvidia_devices, nvml
+from rooflens.collector.calibrate.drivers import DriverDevice, attempt, nvidia_devices, nvml
 from rooflens.collector.calibrate.identity import identity_of_cpu, identity_of_torch
 from rooflens.collector.calibrate.rounds import Clock, Outcome, Rounds
 from rooflens.collector.calibrate.versions import versions_of_numpy, versions_of_torch
@@ -171,12 +171,13 @@ def _of_torch(torch: Any, device: Any, meter: Meter, force: bool) -> _Found:
         flags = ["measured through torch", *flags, *([] if flags else _disturbed_while(before))]
         return _Found(identity_of_cpu(), outcome, versions_of_torch(torch, "cpu"), {}, flags, {})
     with nvml() as library:
-        used = _used(library, torch)  # before torch opens the device and is one of those who use it
+        devices = [] if library is None or torch.version.hip else nvidia_devices(library)
+        used = _used(library, devices, torch)  # before torch opens the device and is one of those who use it
         identity = identity_of_torch(device)
         mine = used[identity.device_uuid] if identity.device_uuid in used else _held(torch, device)
         flags = _refuse(f"{device} ({identity.name})", mine, force)
-        handle = ask(library, "nvmlDeviceGetHandleByUUID", identity.device_uuid) if library is not None else None
-        clocks = torch_device.DeviceClocks(library, handle)
+        handles = {one.uuid: one.handle for one in devices}
+        clocks = torch_device.DeviceClocks(library, handles.get(identity.device_uuid or ""))
         share = MEASURED_SHARE - (REDUCE_SHARE if _several(torch, device) else 0.0)
         outcome = torch_device.measure(torch, device, meter.seconds, meter.deadline_s(share), meter.clock, meter.tell,
                                        clocks.look)  # fmt: skip
@@ -185,14 +186,10 @@ def _of_torch(torch: Any, device: Any, meter: Meter, force: bool) -> _Found:
     return _Found(identity, outcome, versions_of_torch(torch, device.type), clocks_hz, flags, reduced)
 
 
-def _used(library: Any, torch: Any) -> dict[str | None, str | None]:
+def _used(library: Any, devices: list[DriverDevice], torch: Any) -> dict[str | None, str | None]:
     """By uuid, who uses each NVIDIA device."""
-    if library is None or torch.version.hip:
-        return {}
     own = 1 if torch.cuda.is_initialized() else 0
-    uuids = [device.uuid for device in nvidia_devices(library)]
-    handles = {uuid: ask(library, "nvmlDeviceGetHandleByUUID", uuid) for uuid in uuids}
-    return {uuid: busy.gpu_busy(library, handle, own) for uuid, handle in handles.items() if handle is not None}
+    return {device.uuid: busy.gpu_busy(library, device.handle, own) for device in devices}
 
 
 def _held(torch: Any, device: Any) -> str | None:

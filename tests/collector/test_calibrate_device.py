@@ -105,7 +105,6 @@ def made_nvml(log: list[str], pids: list[int]) -> Any:
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetUUID": lambda _handle: f"GPU-{UUID}",
         "nvmlDeviceGetName": lambda _handle: "NVIDIA H200",
-        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
         "nvmlDeviceGetComputeRunningProcesses": asked,
         "nvmlSystemGetDriverVersion": lambda: "580.65.06",
         "nvmlDeviceGetClockInfo": lambda _handle, kind: int(next(clocks)) if kind == 1 else int("no number"),
