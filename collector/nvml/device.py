@@ -10,6 +10,7 @@ from rooflens.collector.nvml.facts import MEMORY_CLOCK, MHZ, SM_CLOCK, Found, me
 from rooflens.collector.nvml.failures import INVALID_ARGUMENT
 from rooflens.collector.nvml.gpm import NOTHING, REFRESH_S, Activity, GpmRequest, GpmWindow
 from rooflens.collector.nvml.library import Library
+from rooflens.collector.nvml.throttles import in_force, throttle_fields, throttled_s
 from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, Throttle
 
 SHORTEST_S = 2 * REFRESH_S  # a shorter window may see one refresh of the driver's counters, or none
@@ -21,25 +22,8 @@ PCIE_KB = 1e3  # "KB/s", nvmlDeviceGetPcieThroughput
 # nvml.h, NVML_FI_DEV_*, and a scope: the GPU itself, or all links together.
 POWER, ENERGY, LINK_TX, LINK_RX = 186, 83, 138, 139
 ALL_LINKS = 0xFFFFFFFF
-THROTTLED = {
-    74: Throttle.POWER_CAP,
-    76: Throttle.SYNC_BOOST,
-    269: Throttle.THERMAL,
-    270: Throttle.HARDWARE_THERMAL,
-    271: Throttle.POWER_BRAKE,
-}
-FIELDS = [(POWER, 0), (ENERGY, 0), (LINK_TX, ALL_LINKS), (LINK_RX, ALL_LINKS), *((number, 0) for number in THROTTLED)]
+FIELDS = [(POWER, 0), (ENERGY, 0), (LINK_TX, ALL_LINKS), (LINK_RX, ALL_LINKS)]
 FIELDS_TOGETHER = "accumulated throttle times and link traffic"
-# nvml.h, nvmlClocksEventReason*; that it is idle or the display's clocks are set is no throttling.
-REASONS = (
-    (0x02, Throttle.APPLICATION_CLOCKS),
-    (0x04, Throttle.POWER_CAP),
-    (0x08, Throttle.HARDWARE_SLOWDOWN),
-    (0x10, Throttle.SYNC_BOOST),
-    (0x20, Throttle.THERMAL),
-    (0x40, Throttle.HARDWARE_THERMAL),
-    (0x80, Throttle.POWER_BRAKE),
-)
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvml.h, nvmlValueType_t, in its order
 
 
@@ -51,6 +35,7 @@ class Totals:
     slack_s: float
     fields: Mapping[int, float] = field(default_factory=dict)
     energy_mj: float | None = None
+    throttles: tuple[Throttle, ...] | None = None
 
 
 class Device:
@@ -129,6 +114,8 @@ class Device:
 
     def _follow(self) -> None:
         found = self._found
+        self._throttle_fields = throttle_fields(found.facts.driver_version)
+        self._fields = [*FIELDS, *((number, 0) for number in self._throttle_fields)]
         if not found.facts.counters:
             self.free()
         elif self._gpm is None:
@@ -141,17 +128,17 @@ class Device:
         """What is counted now; the sample of GPM was taken between ``started_s`` and this moment."""
         at_s = (started_s + self._clock()) / 2
         slack_s = REFRESH_S + at_s - started_s
+        throttles = self._throttles()
         if self.facts.parent_uuid is not None:  # energy, power and links are the whole device's, not the slice's
-            return Totals(at_s, slack_s)
-        values = self._read(FIELDS_TOGETHER, "nvmlDeviceGetFieldValues", FIELDS)
+            return Totals(at_s, slack_s, throttles=throttles)
+        values = self._read(FIELDS_TOGETHER, "nvmlDeviceGetFieldValues", self._fields)
         fields = {v.fieldId: float(getattr(v.value, _UNION[v.valueType])) for v in values or () if v.nvmlReturn == 0}
         energy = fields.get(ENERGY)
         if energy is None:
             energy = self._read("energy", "nvmlDeviceGetTotalEnergyConsumption")
-        return Totals(at_s, slack_s, fields, energy)
+        return Totals(at_s, slack_s, fields, energy, throttles)
 
     def _made(self, before: Totals, now: Totals, activity: Activity, pcie_calls: bool) -> DeviceSample:
-        span_s = now.at_s - before.at_s
         whole = self.facts.parent_uuid is None
         sm = self._read("SM clock", "nvmlDeviceGetClockInfo", SM_CLOCK)
         memory_clock = self._read("memory clock", "nvmlDeviceGetClockInfo", MEMORY_CLOCK)
@@ -182,8 +169,8 @@ class Device:
             energy_j=_difference(before.energy_mj, now.energy_mj, 1e3),
             temperature_celsius=self._temperature(),
             memory_used_bytes=self._memory(),
-            throttles=self._throttles(),
-            throttled_s=_throttled(before, now, span_s),
+            throttles=now.throttles,
+            throttled_s=self._throttled_s(before, now),
             kernel_ratio=self._kernel_ratio(),
         )
 
@@ -213,7 +200,15 @@ class Device:
         newer = ("nvmlDeviceGetCurrentClocksEventReasons", (self._found.whole,))
         older = ("nvmlDeviceGetCurrentClocksThrottleReasons", (self._found.whole,))
         bits = self._library.read(self.facts.uuid, "throttle reasons", newer, older)
-        return None if bits is None else tuple(reason for bit, reason in REASONS if bits & bit)
+        return None if bits is None else in_force(bits)
+
+    def _throttled_s(self, before: Totals, now: Totals) -> dict[Throttle, float]:
+        counted = {
+            reason: _difference(before.fields.get(number), now.fields.get(number), 1e9)
+            for number, reason in self._throttle_fields.items()
+        }
+        all_the_time = set(before.throttles or ()) & set(now.throttles or ())
+        return throttled_s(counted, now.at_s - before.at_s, before.slack_s + now.slack_s, all_the_time)
 
     def _kernel_ratio(self) -> float | None:
         """GPU-Util; no slice had it before drivers of 2024."""
@@ -230,13 +225,3 @@ def _difference(before: float | None, now: float | None, per_unit: float) -> flo
 def _rate(before: Totals, now: Totals, number: int) -> float | None:
     counted = _difference(before.fields.get(number), now.fields.get(number), 1 / KIB)
     return None if counted is None else counted / (now.at_s - before.at_s)
-
-
-def _throttled(before: Totals, now: Totals, span_s: float) -> dict[Throttle, float]:
-    """Seconds by reason; a reason that took longer than there was time is left out: older drivers count otherwise."""
-    longest_s = span_s + before.slack_s + now.slack_s
-    counted = {
-        reason: _difference(before.fields.get(number), now.fields.get(number), 1e9)
-        for number, reason in THROTTLED.items()
-    }
-    return {reason: min(s, span_s) for reason, s in counted.items() if s is not None and s <= longest_s}

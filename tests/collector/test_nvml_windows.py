@@ -89,6 +89,50 @@ def test_an_idle_device_is_not_throttled_and_a_capped_one_says_for_how_long(
     assert sum(capped.throttled_s.values()) == pytest.approx(5)
 
 
+MOVED = {Throttle.THERMAL, Throttle.HARDWARE_THERMAL, Throttle.POWER_BRAKE}
+
+
+@pytest.mark.parametrize(
+    ("driver", "told"),
+    [
+        ("570.86", set()),  # its field 251 is power smoothing, and it has no 269
+        ("575.51", MOVED),
+        ("575.64.03", MOVED),
+        ("580.65.06", MOVED),
+        ("580.70", set()),  # between two that are known
+        ("580.82", MOVED),
+        ("615.71", MOVED),
+        ("next", set()),
+    ],
+)
+def test_accumulated_times_are_read_where_this_driver_has_them(
+    double: Double, driver: str, told: set[Throttle]
+) -> None:
+    """Each driver is played with other counters at the numbers at which the others have these."""
+    double.play(f"driver {driver}\ndevice 0\n{STEADY}at 0 0 throttle=0x64\nat 1 0 throttle=0x20\n")
+    probe = NvmlProbe(clock=double.clock)
+    probe.sample()
+    spent = window(double, probe, 2).throttled_s
+    assert spent.pop(Throttle.POWER_CAP) == pytest.approx(1)
+    assert spent.pop(Throttle.SYNC_BOOST) == 0
+    assert spent == {
+        reason: spent_s for reason, spent_s in zip(sorted(MOVED), (1, 0, 2), strict=True) if reason in told
+    }
+
+
+def test_a_time_in_another_unit_is_not_told_while_its_flag_is_set(double: Double) -> None:
+    """A thousandth of the window by the count, all of it by the flag: microseconds, or another counter."""
+    double.play(f"device 0 throttle_unit=1e6\n{STEADY}at 0 0 throttle=4\nat 3 0 throttle=0\nat 4.5 0 throttle=4\n")
+    probe = NvmlProbe(clock=double.clock)
+    probe.sample()
+    first, second, _, fourth, fifth = (window(double, probe, t) for t in (1, 2, 3.5, 5, 6))
+    for held in (first, second, fifth):
+        assert held.throttles == (Throttle.POWER_CAP,)
+        assert Throttle.POWER_CAP not in held.throttled_s
+        assert held.throttled_s[Throttle.THERMAL] == 0
+    assert fourth.throttled_s[Throttle.POWER_CAP] < 0.001  # it may have begun just now
+
+
 def test_facts_of_both_devices(double: Double, decoding: NvmlProbe) -> None:
     h200, a100 = decoding.sample().devices
     assert h200 == replace(

@@ -2,6 +2,7 @@
 #include "devices.h"
 
 #include <limits.h>
+#include <stdio.h>
 
 #undef nvmlDeviceGetMemoryInfo
 
@@ -123,7 +124,15 @@ static void whole_number(nvmlFieldValue_t *value, double number) {
 }
 static void throttled(const struct nvmlDevice_st *device, nvmlFieldValue_t *value, unsigned long long bit) {
   if (!device->accumulated) value->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-  else whole_number(value, throttled_s(device, bit, clock_s()) * 1e9);
+  else whole_number(value, throttled_s(device, bit, clock_s()) * device->throttle_unit);
+}
+/* As NVIDIA's bindings of each version number them: three fields have moved, others lie where they were. */
+static int moved_fields(void) {
+  int major = 0, minor = 0;
+  sscanf(driver_version, "%d.%d", &major, &minor);
+  int version = major * 1000 + minor;
+  if (version < 575051) return -1;
+  return version < 580082 ? 251 : 269;
 }
 static void nvlink(const struct nvmlDevice_st *device, nvmlFieldValue_t *value, enum quantity what) {
   if (!device->nvlink) value->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
@@ -137,6 +146,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
     v->nvmlReturn = NVML_SUCCESS;
     v->timestamp = (long long)(clock_s() * 1e6);
     v->latencyUsec = 1;
+    static const unsigned long long moved_bits[] = {0x20, 0x40, 0x80};
+    int moved = (int)v->fieldId - moved_fields();
+    if (moved_fields() > 0 && moved >= 0 && moved < 3) {
+      throttled(device, v, moved_bits[moved]);
+      continue;
+    }
     switch (v->fieldId) {
       case NVML_FI_DEV_POWER_INSTANT:
       case NVML_FI_DEV_POWER_AVERAGE:
@@ -149,9 +164,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
       case NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: nvlink(device, v, Q_NVL_RX); break;
       case NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP: throttled(device, v, 0x4); break;
       case NVML_FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST: throttled(device, v, 0x10); break;
-      case NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN: throttled(device, v, 0x20); break;
-      case NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN: throttled(device, v, 0x40); break;
-      case NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN: throttled(device, v, 0x80); break;
+      case 251: case 252: case 253: case 269: case 270: case 271: whole_number(v, clock_s() * 1e8); break; /* other */
       default: v->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
     }
   }

@@ -72,7 +72,8 @@ static void set_fact(struct nvmlDevice_st *d, const char *key, const char *value
       {"mem_clk_max", &d->mem_clk_max}, {"cores", &d->cores}, {"gi", &d->gi}};
   struct { const char *key; double *to; } reals[] = {
       {"power_limit_w", &d->power_limit_w}, {"power_limit_min_w", &d->power_limit_min_w},
-      {"power_limit_max_w", &d->power_limit_max_w}, {"from", &d->from_s}, {"to", &d->to_s}};
+      {"power_limit_max_w", &d->power_limit_max_w}, {"throttle_unit", &d->throttle_unit},
+      {"from", &d->from_s}, {"to", &d->to_s}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (!strcmp(key, numbers[i].key)) *numbers[i].to = atoi(value);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -90,7 +91,7 @@ static void make_device(struct nvmlDevice_st *d, int index) {
   *d = (struct nvmlDevice_st){.magic = DEVICE_MAGIC, .index = index, .slice = -1, .arch = 9, .cc_major = 9, .gpm = 1,
       .gpm_last = 999, .nvlink = 1, .accumulated = 1, .power_field = 1, .bus_width = 6144, .sm_max = 1980, .mem_clk_max = 3201,
       .cores = 16896, .mem_total = 150754820096ULL, .power_limit_w = 700, .power_limit_min_w = 200,
-      .power_limit_max_w = 700, .to_s = FOREVER};
+      .power_limit_max_w = 700, .throttle_unit = 1e9, .to_s = FOREVER};
   snprintf(d->name, sizeof d->name, "NVIDIA H200");
   snprintf(d->uuid, sizeof d->uuid, "GPU-00000000-0000-0000-0000-%012d", index);
   snprintf(d->bus, sizeof d->bus, "00000000:%02X:00.0", index + 1);

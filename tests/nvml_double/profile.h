@@ -4,9 +4,10 @@
  * a line, # begins a comment; times are seconds of the double's clock:
  *   driver 580.82 | nvml 13.580.82 | cuda 13000
  *   device I key=value ...       device I and its facts: name uuid bus arch cc mem_total bus_width sm_max mem_clk_max
- *                                power_limit_w power_limit_min_w power_limit_max_w (0: not told) cores, and what it can do: gpm=1 mig=0 c2c=0 nvlink=1 accumulated=1
- *                                power_field=1 cumulative=0 unified=0 gpm_last=999 (the last
- *                                GPM id that the library knows: it refuses a request with a later one)
+ *                                power_limit_w power_limit_min_w power_limit_max_w (0: not told) cores throttle_unit=1e9
+ *                                (of accumulated times, a second; 1e6: microseconds), and what it can do: gpm=1 mig=0
+ *                                c2c=0 nvlink=1 accumulated=1 power_field=1 cumulative=0 unified=0 gpm_last=999
+ *                                (the last GPM id that the library knows: it refuses a request with a later one)
  *   mig I N key=value ...        slice N of device I: gi uuid name mem_total from to (it exists between these times)
  *   at T WHO key=value ...       from T on the quantities of WHO: I, I/N for a slice, or * for all whole devices
  *   fail WHO FUNCTION CODE [FROM TO]   what an exported function returns for WHO; a function of no device knows only *
@@ -45,7 +46,7 @@ struct nvmlDevice_st {
   int gpm, mig, c2c, nvlink, accumulated, power_field, cumulative, unified, gpm_last;
   unsigned bus_width, sm_max, mem_clk_max, cores, gi;
   unsigned long long mem_total;
-  double power_limit_w, power_limit_min_w, power_limit_max_w, from_s, to_s;
+  double power_limit_w, power_limit_min_w, power_limit_max_w, throttle_unit, from_s, to_s;
   struct segment *segments;
   int segment_count, pids[MAX_PIDS], pid_count;
 };
