@@ -15,19 +15,24 @@ OWN_LIMIT_RATIO = 0.75  # of the power limit: a card that its own limit caps dra
 SURE, LIKELY, UNSAID = 0.9, 0.8, 0.7  # confidence with a reason for most of the time, for some of it, with none
 
 
+ROOM_RATIO = 1.01  # of the limit in force: less above it is rounding
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why in a few words, the next step, and how sure it is that the clock is what takes the time."""
+    """Why in a few words, the next step, how sure it is that the clock is what takes the time, and whether it is
+    ``mild``: nobody can change a setting to be rid of it."""
 
     text: str
     remedy: str
     confidence: float
+    mild: bool = False
 
 
 TEXTS: Mapping[Throttle, tuple[str, str]] = MappingProxyType({
     Throttle.POWER_CAP: (
         "a power cap",
-        "raise the power limit where the card allows it (nvidia-smi -pl), or lower it on purpose elsewhere",
+        "raise the power limit (nvidia-smi -pl) if the card takes more: nvidia-smi -q -d POWER tells its highest",
     ),
     Throttle.POWER_BRAKE: (
         "a power brake from outside",
@@ -56,6 +61,8 @@ PLATFORM = (
     "raising the card's limit changes nothing: look for a cap of the chassis, its management controller or its power "
     "supplies, and whether the chassis is made for this card",
 )
+AT_HIGHEST = ("a power cap at its highest limit", "nothing to raise: cool it better, or spread the load")
+WITH_ROOM = "raise the power limit (nvidia-smi -pl): the card takes up to {:.2f} times the one it has"
 NO_REASON = ("no reason given", "look for a locked clock (nvidia-smi -q -d CLOCK,PERFORMANCE) and free it: -rgc, -rmc")
 MEMORY = ("the memory clock alone", "free the memory clock (nvidia-smi -rmc, -rac) and check the performance state")
 AMD_REMEDY = "compare `amd-smi metric --clock --power` with `amd-smi static --limit`; reset with `amd-smi reset`"
@@ -79,13 +86,21 @@ def cause_of(counters: WindowCounters, memory_alone: bool = False) -> Cause:
         text, remedy = MEMORY if memory_alone else NO_REASON
         return Cause(text, _for(counters, remedy), UNSAID)
     reason, share = reasons[0]
+    sure = SURE if share >= MOST_FLAG_RATIO else LIKELY
+    if reason is Throttle.POWER_CAP:
+        return _power_cap(counters, sure)
     text, remedy = TEXTS[reason]
-    power = counters.power_ratio
-    if reason is Throttle.POWER_CAP and power is not None and power < OWN_LIMIT_RATIO:
-        text, remedy = PLATFORM[0].format(power), PLATFORM[1]
-    elif reason in (Throttle.POWER_CAP, Throttle.APPLICATION_CLOCKS):
-        remedy = _for(counters, remedy)
-    return Cause(text, remedy, SURE if share >= MOST_FLAG_RATIO else LIKELY)
+    return Cause(text, _for(counters, remedy) if reason is Throttle.APPLICATION_CLOCKS else remedy, sure)
+
+
+def _power_cap(counters: WindowCounters, sure: float) -> Cause:
+    """Whose limit it is, and whether the card takes a higher one."""
+    (text, remedy), power, room = TEXTS[Throttle.POWER_CAP], counters.power_ratio, counters.power_limit_room_ratio
+    if power is not None and power < OWN_LIMIT_RATIO:
+        return Cause(PLATFORM[0].format(power), PLATFORM[1], sure)
+    if room is not None and room < ROOM_RATIO:
+        return Cause(*AT_HIGHEST, sure, mild=True)
+    return Cause(text, _for(counters, remedy if room is None else WITH_ROOM.format(room)), sure)
 
 
 def flags_text(counters: WindowCounters) -> str:

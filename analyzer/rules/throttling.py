@@ -14,7 +14,7 @@ from rooflens.analyzer.rules.counted import NO_COUNTERS, WAITING_RATIO, counters
 from rooflens.analyzer.rules.throttle_causes import cause_of, flags_text, reasons_of
 from rooflens.analyzer.sums import Mask
 from rooflens.device_records import WindowCounters
-from rooflens.findings import Code, Evidence, Finding, Price
+from rooflens.findings import Code, Evidence, Finding, Price, Severity
 
 CODE = Code.THROTTLING
 # A GeForce with power to spare stands at 0.91 of the highest clock that its driver names (2820 of 3105 MHz).
@@ -101,6 +101,7 @@ def _judge(case: Case, counters: WindowCounters, clocks: Clocks, low: tuple[str,
         cause.remedy,
         cause.confidence - (0.1 if partial else 0.0),
         _price(case, cost, judged_s),
+        Severity.INFO if cause.mild else None,
     )
 
 
@@ -163,6 +164,7 @@ def _evidence(counters: WindowCounters, clocks: Clocks) -> tuple[Evidence, ...]:
         ("memory_clock_of_highest", clocks.memory, "1"),
         ("power", counters.power_w, "W"),
         ("power_of_limit", counters.power_ratio, "1"),
+        ("highest_power_limit_of_limit", counters.power_limit_room_ratio, "1"),
         *((f"time_with_{reason}", share, "1") for reason, share in reasons_of(counters)),
     )
     return tuple(Evidence(name, value, unit) for name, value, unit in facts if value is not None)

@@ -20,7 +20,7 @@ from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.clocks import Clocks, clocks_of, highest_over_datasheet, steps_at
 from rooflens.analyzer.rules.throttling import throttling
 from rooflens.device_records import CounterSource, Throttle
-from rooflens.findings import Finding, Status
+from rooflens.findings import Finding, Severity, Status
 from rooflens.records import StepTable
 
 PROMPT = 8000
@@ -200,6 +200,25 @@ def test_the_reason_names_cause_and_remedy(reason: Throttle, power: float | None
     unsaid = judge(prompts(4.0), sm_clock_ratio=0.5)
     assert (found.confidence or 0.0) > (unsaid.confidence or 0.0)
     assert found.price == unsaid.price
+
+
+@pytest.mark.parametrize(
+    ("room", "severity", "remedy"),
+    [
+        (None, Severity.WARNING, "raise the power limit (nvidia-smi -pl) if the card takes more"),
+        (1.0, Severity.INFO, "nothing to raise: cool it better, or spread the load"),
+        (1.4, Severity.WARNING, "raise the power limit (nvidia-smi -pl): the card takes up to 1.40 times"),
+    ],
+)
+def test_a_power_limit_is_raised_where_the_card_takes_more(room: float | None, severity: Severity, remedy: str) -> None:
+    found = judge(prompts(4.0), sm_clock_ratio=0.5, throttled_ratio=CAPPED, power_ratio=0.99,
+                  power_limit_room_ratio=room)  # fmt: skip
+    assert found.status is Status.FIRING
+    assert found.severity is severity
+    assert (found.remedy or "").startswith(remedy)
+    assert ("at its highest limit" in found.summary) is (room == 1.0)
+    hot = judge(prompts(4.0), sm_clock_ratio=0.5, throttled_ratio={Throttle.THERMAL: 1.0}, power_limit_room_ratio=1.0)
+    assert hot.severity is Severity.WARNING, "a power limit is nothing to heat"
 
 
 def test_of_several_reasons_the_longest_counts_and_a_short_one_never() -> None:
