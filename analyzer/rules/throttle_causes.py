@@ -94,8 +94,13 @@ def cause_of(counters: WindowCounters, memory_alone: bool = False) -> Cause:
 
 
 def _power_cap(counters: WindowCounters, sure: float) -> Cause:
-    """Whose limit it is, and whether the card takes a higher one."""
-    (text, remedy), power, room = TEXTS[Throttle.POWER_CAP], counters.power_ratio, counters.power_limit_room_ratio
+    """Whose limit it is, by the draw while it was capped (a mean over idle time is low of any), and whether the card
+    takes a higher one."""
+    (text, remedy), power, room = (
+        TEXTS[Throttle.POWER_CAP],
+        counters.capped_power_ratio,
+        counters.power_limit_room_ratio,
+    )
     if power is not None and power < OWN_LIMIT_RATIO:
         return Cause(PLATFORM[0].format(power), PLATFORM[1], sure)
     if room is not None and room < ROOM_RATIO:

@@ -42,10 +42,10 @@ def throttling(case: Case) -> Finding:
     window are put through the model twice, at these clocks and at the datasheet's: fires where the difference is 5 %
     of the engine's time or more. Memory-bound steps hardly take longer at a lower SM clock, so that a power cap over
     them clears, whatever its flag says; so do steps that were faster than the fastest kernels are at such a clock,
-    which cannot have been their clock. The reason that is in force for most of the time names the cause
-    and what to do; a power cap at less than 0.75 of the limit is one of the platform and not of the card. Clocks count
-    while steps were under way: an idle device lowers its own. cannot_tell where the clocks, or what kernels reach, are
-    not known. The price is that difference, from the least to the most that kernels of the published spread make of it.
+    which cannot have been their clock. The reason that is in force for most of the time names the cause and what to
+    do; a power cap with a draw below 0.75 of the limit while it was in force is one of the platform and not of the
+    card. Clocks count while steps were under way: an idle device lowers its own. cannot_tell where the clocks, or what
+    kernels reach, are not known. The price is that difference, from the least to the most that kernels of the published spread make of it.
     """
     if few := too_few(case, CODE):
         return few
@@ -164,6 +164,7 @@ def _evidence(counters: WindowCounters, clocks: Clocks) -> tuple[Evidence, ...]:
         ("memory_clock_of_highest", clocks.memory, "1"),
         ("power", counters.power_w, "W"),
         ("power_of_limit", counters.power_ratio, "1"),
+        ("power_of_limit_while_capped", counters.capped_power_ratio, "1"),
         ("highest_power_limit_of_limit", counters.power_limit_room_ratio, "1"),
         *((f"time_with_{reason}", share, "1") for reason, share in reasons_of(counters)),
     )

@@ -194,7 +194,7 @@ def test_steps_faster_than_usual_kernels_lose_the_same_part_of_what_they_took() 
     ],
 )
 def test_the_reason_names_cause_and_remedy(reason: Throttle, power: float | None, cause: str, remedy: str) -> None:
-    found = judge(prompts(4.0), sm_clock_ratio=0.5, throttled_ratio={reason: 0.8}, power_ratio=power)
+    found = judge(prompts(4.0), sm_clock_ratio=0.5, throttled_ratio={reason: 0.8}, capped_power_ratio=power)
     assert cause in found.summary
     assert remedy in (found.remedy or "")
     unsaid = judge(prompts(4.0), sm_clock_ratio=0.5)
@@ -219,6 +219,17 @@ def test_a_power_limit_is_raised_where_the_card_takes_more(room: float | None, s
     assert ("at its highest limit" in found.summary) is (room == 1.0)
     hot = judge(prompts(4.0), sm_clock_ratio=0.5, throttled_ratio={Throttle.THERMAL: 1.0}, power_limit_room_ratio=1.0)
     assert hot.severity is Severity.WARNING, "a power limit is nothing to heat"
+
+
+def test_idle_time_in_the_mean_of_the_power_makes_no_platform() -> None:
+    """A card at its limit for six tenths of the time, idle in the rest, draws 0.65 of its limit on average."""
+    flags = {Throttle.POWER_CAP: 0.6}
+    for capped in (0.99, None):
+        found = judge(prompts(4.0), sm_clock_ratio=0.5, throttled_ratio=flags, power_ratio=0.65,
+                      capped_power_ratio=capped)  # fmt: skip
+        assert "(a power cap)" in found.summary
+        assert "nvidia-smi -pl" in (found.remedy or "")
+    assert {e.name: e.value for e in found.evidence}["power_of_limit"] == 0.65
 
 
 def test_of_several_reasons_the_longest_counts_and_a_short_one_never() -> None:
