@@ -46,7 +46,8 @@ def moved_bytes(case: Case, rows: Mask) -> Moved:
         return Moved(evidence=evidence)
     if low > MORE_RATIO:
         remedy = "find what moves more than the model needs: padded batches, kernels that are not fused, prompts "
-        remedy += "computed again, experts beyond the chosen ones, another process on the device"
+        remedy += "computed again, experts beyond the chosen ones, a shared prefix read once for each sequence (the "
+        remedy += "model counts it once), another process on the device"
         return Moved(f", and {ratio:.1f} times the bytes that they need are moved", remedy, evidence)
     if high < LESS_RATIO and counters.dram_ratio is not None and counters.dram_ratio < LOW_DRAM_RATIO:
         text = f", though no more bytes are moved than they need, at {counters.dram_ratio:.0%} of the bandwidth"

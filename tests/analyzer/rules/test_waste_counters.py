@@ -60,6 +60,7 @@ def test_more_bytes_than_needed_and_the_same_bytes_slowly() -> None:
     more = slow(ratio=1.6, ratio_low=1.4, ratio_high=1.8, dram_ratio=0.5)
     assert "1.6 times the bytes that they need are moved" in more.summary
     assert (more.remedy or "").startswith("find what moves more than the model needs")
+    assert "a shared prefix read once for each sequence" in (more.remedy or "")
     same = slow(ratio=1.0, ratio_low=0.9, ratio_high=1.1, dram_ratio=0.2)
     assert "no more bytes are moved than they need, at 20% of the bandwidth: kernels do not reach it" in same.summary
     assert "attention" in (same.remedy or "")
