@@ -45,7 +45,8 @@ def throttling(case: Case) -> Finding:
     which cannot have been their clock. The reason that is in force for most of the time names the cause and what to
     do; a power cap with a draw below 0.75 of the limit while it was in force is one of the platform and not of the
     card. Clocks count while steps were under way: an idle device lowers its own. cannot_tell where the clocks, or what
-    kernels reach, are not known. The price is that difference, from the least to the most that kernels of the published spread make of it.
+    kernels reach, are not known. The price is that difference, from the least to the most that kernels of the
+    published spread make of it.
     """
     if few := too_few(case, CODE):
         return few
