@@ -91,8 +91,8 @@ def memory_quantities(bench: Bench) -> list[Quantity]:
     found = []
     for size in sizes:
         found += [
-            Quantity("copies", size, Lazy(partial(_plain_reads, bench, size))),
             Quantity("reads", size, Lazy(partial(_weights, bench, size))),
+            Quantity("copies", size, Lazy(partial(_plain_reads, bench, size))),
             Quantity("attention", size, Lazy(partial(_attention, bench, size))),
         ]
     return found
