@@ -146,15 +146,16 @@ class WindowCounters:
     ``devices`` of ``devices_expected`` were joined, over the stretch of the window that samples of all of them cover:
     ``covered_ratio`` of it. ``counter_bytes`` (DRAM, all devices together) and ``model_bytes`` are those of that
     stretch; steps at its ends count by the part of their time inside. ``ratio`` is counter over model bytes; low and
-    high are hard bounds as far as the ends of samples and steps are uncertain. Means are over covered time and devices;
-    ``sm_clock_ratio`` and ``memory_clock_ratio`` are of the highest clock. ``throttled_ratio`` is the share of covered
-    time by reason. ``engine_core_cores`` and ``engine_core_busiest_cores`` are the processor time of the engine core.
+    high are hard bounds as far as the ends of samples and steps are uncertain, and the low end is at the memory clock
+    that was read. Means are over covered time and devices; ``sm_clock_ratio`` and ``memory_clock_ratio`` are of the
+    highest clock. ``throttled_ratio`` is the share of the time in which the device worked, by reason.
+    ``engine_core_cores`` and ``engine_core_busiest_cores`` are the processor time of the engine core.
     ``complaints`` are what the counters themselves got wrong, in words. ``shared`` is whether another engine or process
     computes on one of the devices, whose part of the counters cannot be told apart. An engine of several devices runs
-    as fast as its slowest: clocks, ``throttled_ratio`` and power ratios are those of ``slowest_uuid``, and
-    ``graphics_ratio_low`` is the lowest of the devices' means. ``capped_power_ratio`` is the draw over the limit in
-    samples in which a power cap was in force, ``power_limit_room_ratio`` the highest limit that the device takes over
-    the one that it has. All of it is None, or empty, where not known.
+    as fast as its slowest: SM clock, ``throttled_ratio`` and power are those of ``slowest_uuid``;
+    ``memory_clock_ratio`` and ``graphics_ratio_low`` are the lowest of the devices' means. ``capped_power_ratio`` is
+    the draw over the limit in samples in which a power cap was in force, ``power_limit_room_ratio`` the highest limit
+    that the device takes over the one that it has. All of it is None, or empty, where not known.
     """
 
     source: CounterSource | None

@@ -454,7 +454,7 @@ def alike(spans: Sequence[tuple[float, float]], values: Sequence[dict[str, Any]]
 
 
 SECONDS = [(1.0, 2.0), (2.0, 3.0), (3.0, 5.0)]
-LIMITS = {"power_limit_w": 700.0, "sm_clock_max_hz": 2e9, "memory_clock_max_hz": 3e9}
+LIMITS = {"power_limit_w": 700.0, "power_limit_max_w": 770.0, "sm_clock_max_hz": 2e9, "memory_clock_max_hz": 3e9}
 
 
 def means(samples: Samples, made: Engine | None = None, **more: Any) -> WindowCounters:
@@ -546,6 +546,74 @@ def test_throttled_time_is_accumulated_where_it_can_be_else_told_by_flags() -> N
     assert means(alike(SECONDS, [{}] * 3)).throttled_ratio == {}
     over = means(alike(SECONDS, [{"throttled_s": {power: 9.0}}] * 3))
     assert over.throttled_ratio == {power: 1.0}
+
+
+def test_an_accumulated_time_that_its_own_flag_denies_is_not_taken() -> None:
+    """A thousandth, by a count in another unit; a flag of one sample beside a hundredth of the time denies nothing."""
+    power = Throttle.POWER_CAP
+    denied = means(alike(SECONDS, [{"throttles": (power,), "throttled_s": {power: 0.001 * s}} for s in (1, 1, 2)]))
+    assert denied.throttled_ratio[power] == 1.0
+    nothing = means(alike(SECONDS, [{"throttles": t, "throttled_s": {power: 0.0}} for t in ((power,), (), ())]))
+    assert nothing.throttled_ratio[power] == 0.25
+    begun = means(
+        alike(
+            SECONDS, [{"throttles": t, "throttled_s": {power: s}} for t, s in (((power,), 0.04), ((), 0.0), ((), 0.0))]
+        )
+    )
+    assert begun.throttled_ratio[power] == pytest.approx(0.01)
+
+
+def test_throttled_shares_and_the_power_under_a_cap_are_of_working_time() -> None:
+    """Capped while it works, in a window of which half is idle: at its limit all the same."""
+    power = Throttle.POWER_CAP
+    work = {"throttles": (power,), "throttled_s": {power: 0.8}, "graphics_ratio": 1.0, "power_w": 693.0}
+    idle = {"throttles": (), "throttled_s": {power: 0.0}, "graphics_ratio": 0.0, "power_w": 120.0}
+    found = means(alike(SECONDS, [work, work, idle]))
+    assert found.throttled_ratio[power] == pytest.approx(0.8)
+    assert found.throttled_ratio[Throttle.THERMAL] == 0.0
+    assert found.power_ratio == pytest.approx((693 + 120) / 2 / 700)
+    assert found.capped_power_ratio == pytest.approx(0.99)
+    assert found.power_limit_room_ratio == pytest.approx(1.1)
+    flags = means(alike(SECONDS, [{**each, "throttled_s": {}} for each in (work, idle, work)]))
+    assert flags.throttled_ratio[power] == 1.0
+    times = means(alike(SECONDS, [{**each, "throttles": None} for each in (work, idle, idle)]))
+    assert times.capped_power_ratio == pytest.approx(0.99)
+    free = means(alike(SECONDS, [{**work, "throttles": (), "throttled_s": {}}] * 3))
+    assert free.capped_power_ratio is None
+
+
+def device(uuid: str, **more: Any) -> Samples:
+    return alike(SECONDS, [{"sm_clock_hz": 2e9, "memory_clock_hz": 3e9, "graphics_ratio": 1.0, **more}] * 3, uuid)
+
+
+def test_an_engine_is_as_fast_as_its_slowest_device_which_is_named() -> None:
+    slow = device(
+        "GPU-2", sm_clock_hz=1.2e9, power_w=350.0, throttles=(Throttle.THERMAL,), graphics_ratio=0.9, dram_ratio=0.2
+    )
+    rest = device("GPU-0", power_w=690.0, throttles=(Throttle.POWER_CAP,), dram_ratio=0.6)
+    found = means(rest | device("GPU-1", power_w=690.0, throttles=(), dram_ratio=0.6, memory_clock_hz=2.7e9) | slow)
+    assert (found.slowest_uuid, found.sm_clock_hz, found.sm_clock_ratio) == ("GPU-2", 1.2e9, pytest.approx(0.6))
+    assert (found.power_w, found.power_ratio, found.capped_power_ratio) == (350.0, 0.5, None)
+    assert {reason for reason, share in found.throttled_ratio.items() if share} == {Throttle.THERMAL}
+    assert (found.graphics_ratio, found.graphics_ratio_low) == (pytest.approx(2.9 / 3), pytest.approx(0.9))
+    assert found.memory_clock_ratio == pytest.approx(0.9)
+    assert found.dram_ratio == pytest.approx(1.4 / 3)
+
+
+def test_of_devices_at_about_one_clock_the_slower_memory_then_the_one_throttled_most_counts() -> None:
+    cap = {"throttles": (Throttle.POWER_CAP,), "throttled_s": {Throttle.POWER_CAP: 0.5}}
+    held = device("GPU-1", sm_clock_hz=1.715e9, **cap)
+    assert means(device("GPU-0", sm_clock_hz=1.7e9, throttles=()) | held).slowest_uuid == "GPU-1"
+    cold = device("GPU-2", sm_clock_hz=1.71e9, memory_clock_hz=2e9)
+    assert means(device("GPU-0", sm_clock_hz=1.7e9) | held | cold).slowest_uuid == "GPU-2"
+
+
+def test_which_device_is_slowest_is_not_known_where_none_tells() -> None:
+    two = {uuid: alike(SECONDS, [{"dram_ratio": 0.5}] * 3, uuid)[uuid] for uuid in ("GPU-0", "GPU-1")}
+    assert means(two).slowest_uuid is None
+    assert means({"GPU-0": two["GPU-0"]}).slowest_uuid == "GPU-0"
+    untold = device("GPU-0") | alike(SECONDS, [{"dram_ratio": 0.5}] * 3, "GPU-1")
+    assert (means(untold).graphics_ratio_low, means(untold).slowest_uuid) == (None, "GPU-0")
 
 
 def test_the_engine_core_is_told_without_a_device_and_the_others_are_not() -> None:
