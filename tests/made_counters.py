@@ -1,4 +1,4 @@
-"""Made counters of a window: one device that is covered for all of it, at its highest clocks, unless said otherwise."""
+"""Made counters of a window, unless said otherwise: one device of this engine alone, covered, at its highest clocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rooflens.records import EngineInfo, StepTable
 
 PLAIN: dict[str, Any] = {
     "source": CounterSource.NVML, "devices": 1, "devices_expected": 1, "covered_ratio": 1.0, "sm_clock_ratio": 1.0,
-    "memory_clock_ratio": 1.0,
+    "memory_clock_ratio": 1.0, "shared": False,
 }  # fmt: skip
 HEALTHY: dict[str, Any] = {
     "dram_ratio": 0.7, "tensor_ratio": 0.1, "sm_ratio": 0.9, "sm_occupancy_ratio": 0.3, "graphics_ratio": 0.97,

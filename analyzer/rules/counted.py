@@ -14,6 +14,8 @@ from rooflens.live_records import WindowFigures
 LEAST_COVERED_RATIO = 0.5  # of the window: what half of it shows may be of the other kind of steps
 WORKING_RATIO = 0.9  # of the time that requests were there: the device is what takes the time
 WAITING_RATIO = 0.75  # below it a quarter of the time waits for the host, as by device time
+NEIGHBOURS_UNKNOWN = 0.1  # confidence that it costs not to know who else computes on a device
+SHARED = "another engine or process computes on the devices"
 NO_COUNTERS = "counters of the engine's devices: docs/counters.md"
 
 
@@ -41,9 +43,26 @@ def counters_of(case: Case) -> WindowCounters | None:
 
 
 def profiled(case: Case) -> WindowCounters | None:
-    """The same where no ratio that the devices measured is doubted; None else."""
+    """The same where what the devices measured is of this engine alone, and none of it is doubted; None else."""
     counters = counters_of(case)
-    return None if counters is None or profiling_doubted(counter_faults(case)) else counters
+    if counters is None or counters.shared or profiling_doubted(counter_faults(case)):
+        return None
+    return counters
+
+
+def doubt_of_neighbours(case: Case) -> float:
+    """Confidence to take off a finding by counters where it is not known whether others compute on the devices."""
+    counters = counters_of(case)
+    return NEIGHBOURS_UNKNOWN if counters is not None and counters.shared is None else 0.0
+
+
+def device_time_missing(case: Case) -> str:
+    """What would tell device from host, and why counters do not where there are some."""
+    counters = counters_of(case)
+    first = "device time of the steps, to tell device from host: ROOFLENS_DEVICE_TIME=1"
+    if counters is not None and counters.shared:
+        return f"{first} ({SHARED}, whose part of the counters cannot be told apart)"
+    return f"{first}, or docs/counters.md"
 
 
 def with_requests(figures: WindowFigures, covered_ratio: float) -> tuple[float, float]:

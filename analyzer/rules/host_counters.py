@@ -12,6 +12,7 @@ from rooflens.analyzer.rules.counted import (
     WORKING_RATIO,
     Working,
     counters_of,
+    doubt_of_neighbours,
     working,
     working_evidence,
 )
@@ -48,7 +49,8 @@ def _waiting(case: Case, found: Working, remedy: str) -> Finding:
         "engine has there (none to a quarter)",
     )
     text = f"the devices work {found.high:.0%} of the time that requests are there, and wait for the host in the rest"
-    return firing(case, CODE, text, working_evidence(found), remedy, confidence=0.85, price=price)
+    sure = 0.85 - doubt_of_neighbours(case)
+    return firing(case, CODE, text, working_evidence(found), remedy, confidence=sure, price=price)
 
 
 def weighed(case: Case, finding: Finding) -> Finding:

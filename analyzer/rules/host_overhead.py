@@ -8,6 +8,7 @@ from rooflens.analyzer.rules.answers import NO_HOOK, active_s, cannot_tell, clea
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.bounds import bounds
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.counted import device_time_missing
 from rooflens.analyzer.rules.host_counters import by_counters, weighed
 from rooflens.analyzer.sums import filled, known_sum, steps_of, time_spent
 from rooflens.findings import Code, Evidence, Finding, Price, Status
@@ -23,7 +24,6 @@ DEVICE_CLEAR_RATIO = 0.9  # the events leave out a little of every step
 NO_WAIT_RATIO = 0.05  # of the step: then the result was there already when the engine asked
 NO_WAIT_SHARE = 0.8  # of the steps
 CALL_RATIO = 0.5  # of the step inside the executor's call: it may compute there, which is no host overhead
-NEED_DEVICE = "device time of the steps: ROOFLENS_DEVICE_TIME=1, or counters of the devices: docs/counters.md"
 
 
 def host_overhead(case: Case) -> Finding:
@@ -130,7 +130,7 @@ def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dty
     table = window.steps
     known = timed & table.where("wait_s") & table.where("executor_s")
     if known.sum() * 2 < len(table):
-        return cannot_tell(case, CODE, NEED_DEVICE)
+        return cannot_tell(case, CODE, device_time_missing(case))
     observed = filled(table, "observed_s")[known]
     share = float((filled(table, "wait_s")[known] <= NO_WAIT_RATIO * observed).mean())
     call = float(filled(table, "executor_s")[known].sum() / observed.sum())
@@ -142,7 +142,7 @@ def _by_waiting(case: Case, window: Window, timed: np.ndarray[tuple[int], np.dty
     if share < NO_WAIT_SHARE:
         return cleared(case, CODE, f"the engine waits for the device in {1 - share:.0%} of its steps", *evidence)
     if call >= CALL_RATIO:
-        return cannot_tell(case, CODE, NEED_DEVICE)
+        return cannot_tell(case, CODE, device_time_missing(case))
     text = f"in {share:.0%} of the steps the output was already there: the host is slower than the device"
     return firing(case, CODE, text, evidence, _remedy(case), confidence=0.7, price=_price_of_floor(case))
 

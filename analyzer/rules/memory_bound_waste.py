@@ -20,7 +20,13 @@ from rooflens.analyzer.rules.answers import (
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.bounds import bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.rules.counted import WAITING_RATIO, WORKING_RATIO, working
+from rooflens.analyzer.rules.counted import (
+    WAITING_RATIO,
+    WORKING_RATIO,
+    device_time_missing,
+    doubt_of_neighbours,
+    working,
+)
 from rooflens.analyzer.rules.waste_bytes import moved_bytes
 from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
@@ -30,7 +36,6 @@ CODE = Code.MEMORY_BOUND_WASTE
 MARGIN_RATIO = 1.05  # beyond the slow end: one kernel misses the fits by 5 to 10 % in the median, a sum of many by less
 MEMORY_SHARE = 0.5  # of the compared floor that memory must bind: below it another resource is the story
 LEAST_WASTE_RATIO = 0.05  # of the engine's time that the steps beyond must cost, or nobody gains by changing it
-NEED_DEVICE = "device time of the steps, to tell device from host: ROOFLENS_DEVICE_TIME=1, or docs/counters.md"
 
 
 def memory_bound_waste(case: Case) -> Finding:
@@ -71,7 +76,7 @@ def memory_bound_waste(case: Case) -> Finding:
         return _judge(case, reach, timed, _OnDevice(device_s, device_s, device_s, 0.8), evidence)
     spent = _by_counters(case, observed_s)
     if spent is None or (spent.low_s <= MARGIN_RATIO * slow_s < spent.high_s):
-        return cannot_tell(case, CODE, NEED_DEVICE)
+        return cannot_tell(case, CODE, device_time_missing(case))
     return _judge(case, reach, rows, spent, evidence)
 
 
@@ -92,7 +97,7 @@ def _by_counters(case: Case, observed_s: float) -> _OnDevice | None:
         return None
     low_s = max(0.0, observed_s - found.waiting_s)
     high_s = observed_s if found.low >= WORKING_RATIO else min(observed_s, found.high * active_s(case.figures[-1]))
-    return _OnDevice((low_s + high_s) / 2, low_s, max(low_s, high_s), 0.7)
+    return _OnDevice((low_s + high_s) / 2, low_s, max(low_s, high_s), 0.7 - doubt_of_neighbours(case))
 
 
 def _judge(case: Case, reach: Reachable, rows: Mask, spent: _OnDevice, evidence: tuple[Evidence, ...]) -> Finding:

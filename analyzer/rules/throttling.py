@@ -10,7 +10,7 @@ from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.bounds import NOISE_RATIO, bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.clocks import Clocks, clocks_of, steps_at
-from rooflens.analyzer.rules.counted import NO_COUNTERS, WAITING_RATIO, counters_of, working
+from rooflens.analyzer.rules.counted import NO_COUNTERS, SHARED, WAITING_RATIO, counters_of, working
 from rooflens.analyzer.rules.throttle_causes import cause_of, flags_text, reasons_of
 from rooflens.analyzer.sums import Mask
 from rooflens.device_records import WindowCounters
@@ -22,6 +22,7 @@ SM_RATIO = 0.9
 # Computing, a GeForce lowers its memory clock by 2 to 4 % on purpose (its state P2): 10,251 of 10,501 MHz.
 MEMORY_RATIO = 0.95
 LEAST_COST_RATIO = 0.05  # of the engine's time: less is within what kernels differ by, and nobody gains by changing it
+DOUBT = 0.1  # confidence that a device that is missing costs, or one that others compute on
 SM_CLOCK, MEMORY_CLOCK = "the SM clock", "the memory clock"
 
 
@@ -92,15 +93,16 @@ def _judge(case: Case, counters: WindowCounters, clocks: Clocks, low: tuple[str,
     dear = low if len(low) == 1 else tuple(name for name in low if _alone(case, clocks, name) >= LEAST_COST_RATIO)
     names = dear or low
     cause = cause_of(counters, memory_alone=names == (MEMORY_CLOCK,))
+    shared = f"; {SHARED} as well" if counters.shared else ""
     words = " and ".join(f"{name} is at {_ratio(clocks, name):.0%} of its highest" for name in names)
-    partial = counters.devices < counters.devices_expected
+    doubts = (counters.devices < counters.devices_expected) + bool(counters.shared)
     return firing(
         case,
         CODE,
-        f"{words} ({cause.text}), which takes {share:.0%} of the engine's time",
+        f"{words} ({cause.text}), which takes {share:.0%} of the engine's time{shared}",
         (*evidence, Evidence("cause", cause.text)),
         cause.remedy,
-        cause.confidence - (0.1 if partial else 0.0),
+        cause.confidence - DOUBT * doubts,
         _price(case, cost, judged_s),
         Severity.INFO if cause.mild else None,
     )

@@ -140,3 +140,36 @@ def test_each_fault_that_counters_show_raises_its_own_finding_and_no_other(code:
     assert "\n" not in found.summary
     assert (found.price is None) is (code is Code.MEASUREMENT_INVALID)
     assert Finding.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+
+
+@pytest.mark.parametrize("code", [Code.HOST_OVERHEAD, Code.MEMORY_BOUND_WASTE])
+def test_of_a_device_that_others_compute_on_counters_tell_nothing(code: Code) -> None:
+    """Half of the work may be a neighbour's: neither does it clear the host, nor is it the engine's waste."""
+    table, facts = FAULTS[code]
+    for graphics in (0.5, 0.99):
+        shared = HEALTHY | facts | {"shared": True, "graphics_ratio": graphics, "ratio": 3.0, "ratio_low": 2.9}
+        found = RULES[code](beside(table, AHEAD, **shared))
+        assert found.status is Status.CANNOT_TELL
+        assert "another engine or process computes on the devices" in found.missing[0]
+        assert "docs/counters.md" not in found.missing[0], "there are counters: they do not help"
+        assert RULES[Code.MEASUREMENT_INVALID](beside(table, AHEAD, **shared)).status is Status.CLEARED
+    timed = StepTable({**table.columns, "device_s": table["observed_s"]})
+    waste = judge(Code.MEMORY_BOUND_WASTE, timed, AHEAD, **(HEALTHY | {"shared": True, "ratio": 3.0, "ratio_low": 2.9}))
+    assert "bytes that they need" not in waste.summary
+
+
+def test_clocks_are_judged_on_a_device_that_others_compute_on() -> None:
+    table, facts = FAULTS[Code.THROTTLING]
+    shared, alone = (judge(Code.THROTTLING, table, **(facts | {"shared": each})) for each in (True, False))
+    assert shared.summary == alone.summary + "; another engine or process computes on the devices as well"
+    assert shared.price == alone.price
+    assert (shared.confidence or 0.0) < (alone.confidence or 0.0)
+
+
+@pytest.mark.parametrize("code", [Code.HOST_OVERHEAD, Code.MEMORY_BOUND_WASTE])
+def test_not_to_know_who_else_computes_makes_a_finding_by_counters_less_sure(code: Code) -> None:
+    table, facts = FAULTS[code]
+    unknown, alone = (judge(code, table, AHEAD, **(HEALTHY | facts | {"shared": each})) for each in (None, False))
+    assert unknown.status is alone.status is Status.FIRING
+    assert unknown.confidence == pytest.approx((alone.confidence or 0.0) - 0.1)
+    assert unknown.price == alone.price
