@@ -13,7 +13,7 @@ from rooflens.collector.counter_bounds import Counted, counted, model_bounds, mo
 from rooflens.collector.covered import Joined, joined
 from rooflens.collector.device_tracks import Floats, Intervals, Track, tracks_of
 from rooflens.collector.step_traffic import StepTimes, StepTraffic, as_floats, lost_between, step_times
-from rooflens.collector.window_means import dram_ratios, engine_core, window_means
+from rooflens.collector.window_means import clock_shares, dram_ratios, engine_core, window_means
 from rooflens.device_records import (
     ClockJump,
     CounterSource,
@@ -54,7 +54,8 @@ def join_counters(
     yet; it is taken to begin there), as ``rooflens.collector.covered`` says. A stretch with lost steps or steps without
     a model has no model bytes, unless they are less than UNMODELLED_RATIO of its steps' time. ``counter_bytes_low`` and
     ``_high`` shift the ends of the stretch by the samples' slack, at the rates beside them, and span the device's
-    bandwidth and the datasheet's where they differ; ``model_bytes_low`` and ``_high`` take each step across an end as
+    bandwidth and the datasheet's where they differ; a device may count cycles of the memory clock of the moment, so
+    where that is lower the low end is at it; ``model_bytes_low`` and ``_high`` take each step across an end as
     all out and all in. ``ratio_low`` and ``ratio_high`` bound the quotient over the stretch that the counters really
     saw, in which both move together, so they are nearer than quotients of those. The ratio is None where it has no
     bounds.
@@ -127,9 +128,15 @@ def _bytes(
         return {}
     ratios, devices = [dram_ratios(part) for part in parts], len(parts)
     seen = counted(parts, ratios, [each[0] for each in bandwidths])
-    least, most = seen, seen
-    if any(len(set(each)) > 1 for each in bandwidths):
-        least, most = (counted(parts, ratios, [side(each) for each in bandwidths]) for side in (min, max))
+    least = most = seen
+    clocks = [clock_shares(part, facts.get(part.track.uuid)) for part in parts]
+    differ = any(len(set(each)) > 1 for each in bandwidths)
+    if differ or any(bool((share < 1).any()) for share in clocks):
+        least = counted(
+            parts, [r * share for r, share in zip(ratios, clocks, strict=True)], [min(b) for b in bandwidths]
+        )
+    if differ:
+        most = counted(parts, ratios, [max(each) for each in bandwidths])
     found: dict[str, float | None] = {
         "counter_bytes": seen.inner,
         "counter_bytes_low": least.low,

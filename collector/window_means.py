@@ -19,12 +19,28 @@ OF_SLOWEST = (
     *("sm_clock_hz", "sm_clock_ratio", "power_w", "power_ratio", "capped_power_ratio", "power_limit_room_ratio"),
     "throttled_ratio",
 )
+CLOCK_ROUNDING_RATIO = 0.01  # of the highest memory clock: what drivers round, or name by another step
 _values_of = attrgetter(*MEANS, "energy_j")
 
 
 def dram_ratios(part: Joined) -> Floats:
     """The share of the DRAM bandwidth of each joined sample of a device; NaN where it is not told."""
     return np.array([sample.dram_ratio for sample in part.track.samples], dtype=np.float64)
+
+
+def clock_shares(part: Joined, facts: DeviceFacts | None) -> Floats:
+    """What part of its highest each sample's memory clock may have been, 1 where it is about that or not told.
+
+    The lower of what was read at its two ends: a clock that rose in it was low for some of it.
+    """
+    highest_hz = None if facts is None else facts.memory_clock_max_hz
+    read_hz = np.array([sample.memory_clock_hz for sample in part.track.samples], dtype=np.float64)
+    if not highest_hz:
+        return np.ones(len(read_hz))
+    shares = np.where(read_hz > 0, read_hz / highest_hz, 1.0)
+    shares[1:] = np.where(part.track.follows(), np.minimum(shares[1:], shares[:-1]), shares[1:])
+    found: Floats = np.where(shares < 1 - CLOCK_ROUNDING_RATIO, shares, 1.0)
+    return found
 
 
 def window_means(parts: Sequence[Joined], facts: Mapping[str, DeviceFacts], times: StepTimes) -> dict[str, Any]:

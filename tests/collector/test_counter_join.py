@@ -270,6 +270,33 @@ def test_two_bandwidths_that_differ_widen_the_bounds_to_both() -> None:
     assert neither.dram_ratio == own.dram_ratio
 
 
+def test_a_lower_memory_clock_widens_the_low_end_as_its_cycles_may_be_what_is_counted() -> None:
+    """The device's share is one of the bandwidth at its highest clock or of now: nobody says which."""
+    known = facts("GPU-0", memory_clock_max_hz=3e9)
+    full, near, low = (joined(DECODE, sampled(DECODE, memory_clock_hz=hz), facts=known) for hz in (3e9, 2.98e9, 2.4e9))
+    untold = joined(DECODE, sampled(DECODE), facts=known)
+    assert (untold.ratio_low, untold.counter_bytes_low) == (full.ratio_low, full.counter_bytes_low)
+    assert (near.ratio, near.ratio_low, near.ratio_high) == (full.ratio, full.ratio_low, full.ratio_high)
+    assert (low.ratio, low.ratio_high, low.counter_bytes_high) == (full.ratio, full.ratio_high, full.counter_bytes_high)
+    assert low.ratio_low == pytest.approx(0.8 * (full.ratio_low or 0), rel=1e-3)
+    assert low.counter_bytes_low == pytest.approx(0.8 * (full.counter_bytes_low or 0), rel=1e-6)
+    both = joined(DECODE, sampled(DECODE, memory_clock_hz=2.4e9), facts=known, datasheet_bytes_per_s=0.9 * BANDWIDTH)
+    assert both.ratio_low == pytest.approx(0.9 * (low.ratio_low or 0), rel=1e-3)
+    assert both.ratio_high == low.ratio_high
+
+
+def test_a_memory_clock_that_rose_within_a_sample_was_low_in_it() -> None:
+    known = facts("GPU-0", memory_clock_max_hz=3e9)
+    samples = sampled(DECODE, memory_clock_hz=3e9)["GPU-0"]
+    start_s, _, _ = window(DECODE)
+    at = next(n for n, s in enumerate(samples) if s.start_monotonic_s > start_s + 3)
+    dipped = [replace(s, memory_clock_hz=1.5e9) if n == at else s for n, s in enumerate(samples)]
+    full = joined(DECODE, {"GPU-0": samples}, facts=known).counter_bytes_low or 0.0
+    lost = full - (joined(DECODE, {"GPU-0": dipped}, facts=known).counter_bytes_low or 0.0)
+    halves = [0.5 * (s.dram_ratio or 0) * s.span_s * BANDWIDTH for s in samples[at : at + 2]]
+    assert lost == pytest.approx(sum(halves), rel=0.1)
+
+
 def test_samples_without_a_bandwidth_are_passed_over_and_devices_without_any_keep_their_other_means() -> None:
     samples = sampled(DECODE, power_w=500.0)
     _, end_s, _ = window(DECODE)
