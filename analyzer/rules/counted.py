@@ -23,12 +23,20 @@ NO_COUNTERS = "counters of the engine's devices: docs/counters.md"
 class Working:
     """The share of the time with requests in which the devices computed anything, and its hard bounds, 0 to 1.
 
-    ``waiting_s`` is the most that they can have stood still in that time, in seconds.
+    ``waiting_s`` is the most that they can have stood still in that time, in seconds. Of devices that ``wait_inside``
+    kernels for one another (a collective that spins) computing shows no work, while standing still does show waiting:
+    of these ``high`` is that of the device that computed least, which the others wait for.
     """
 
     low: float
     high: float
     waiting_s: float
+    wait_inside: bool = False
+
+    @property
+    def proven(self) -> float:
+        """The share that is known to be work: nothing of devices that wait inside kernels."""
+        return 0.0 if self.wait_inside else self.low
 
     @property
     def middle(self) -> float:
@@ -62,6 +70,9 @@ def device_time_missing(case: Case) -> str:
     first = "device time of the steps, to tell device from host: ROOFLENS_DEVICE_TIME=1"
     if counters is not None and counters.shared:
         return f"{first} ({SHARED}, whose part of the counters cannot be told apart)"
+    found = working(case)
+    if found is not None and found.wait_inside:
+        return f"{first} (devices that wait for one another inside a kernel compute all the time, by their counters)"
     return f"{first}, or docs/counters.md"
 
 
@@ -94,10 +105,23 @@ def working(case: Case) -> Working | None:
         return None
     shares = [with_requests(figures, counters.covered_ratio) for figures in judged]
     least, most = min(share for share, _ in shares), max(share for _, share in shares)
-    ratio = min(max(counters.graphics_ratio, 0.0), 1.0)
+    inside = _wait_inside(case, counters)
+    lowest = counters.graphics_ratio_low if inside else None
+    ratio = min(max(counters.graphics_ratio if lowest is None else lowest, 0.0), 1.0)
     low = min(1.0, ratio / most) if most else 0.0
     high = min(1.0, ratio / least) if least else 1.0
-    return Working(low, high, (1 - low) * most * judged[-1].span_s)
+    waiting_s = (1.0 if inside else 1 - low) * most * judged[-1].span_s
+    return Working(low, high, waiting_s, inside)
+
+
+def _wait_inside(case: Case, counters: WindowCounters) -> bool:
+    """Whether the devices of the engine run collectives, whose kernels spin until the last of them has come.
+
+    Experts and contexts are spread over the ranks of tensor and data parallelism, so that these tell of them as well.
+    """
+    info = case.info
+    ranks = (1,) if info is None else (info.tensor_parallel, info.data_parallel)
+    return max(counters.devices_expected, *ranks) > 1
 
 
 def working_evidence(found: Working) -> tuple[Evidence, ...]:

@@ -32,7 +32,7 @@ def by_counters(case: Case, remedy: str) -> Finding | None:
         return None
     if found.high < WAITING_RATIO:
         return _waiting(case, found, remedy)
-    if found.low >= WAITING_RATIO:
+    if found.proven >= WAITING_RATIO:
         text = f"the devices work {found.low:.0%} or more of the time that requests are there"
         return cleared(case, CODE, text, *working_evidence(found))
     return None
@@ -48,7 +48,8 @@ def _waiting(case: Case, found: Working, remedy: str) -> Finding:
         "time with requests in which no device computed, by counters of the whole window, less the tenth that a tuned "
         "engine has there (none to a quarter)",
     )
-    text = f"the devices work {found.high:.0%} of the time that requests are there, and wait for the host in the rest"
+    who, waits = ("its least busy device works", "waits") if found.wait_inside else ("the devices work", "wait")
+    text = f"{who} {found.high:.0%} of the time that requests are there, and {waits} for the host in the rest"
     sure = 0.85 - doubt_of_neighbours(case)
     return firing(case, CODE, text, working_evidence(found), remedy, confidence=sure, price=price)
 
@@ -67,7 +68,7 @@ def weighed(case: Case, finding: Finding) -> Finding:
         elif cores < IDLE_CORES:
             confidence -= UNSURE
             summary += f"; but the engine core's busiest thread uses {cores:.2f} of a core: it waits for something too"
-    if devices is not None and devices.low >= WORKING_RATIO:
+    if devices is not None and devices.proven >= WORKING_RATIO:
         confidence -= UNSURE
         evidence += working_evidence(devices)
         summary += f"; but the devices work {devices.low:.0%} or more of that time"

@@ -91,12 +91,15 @@ class _OnDevice:
 
 
 def _by_counters(case: Case, observed_s: float) -> _OnDevice | None:
-    """By the share of time in which the devices worked: clearly most of it, or little; None between or not known."""
+    """By the share of time in which the devices worked: clearly most of it, or little; None between or not known.
+
+    Devices that wait inside kernels can only be shown not to have worked.
+    """
     found = working(case)
-    if found is None or (found.low < WORKING_RATIO and found.high >= WAITING_RATIO):
+    if found is None or (found.proven < WORKING_RATIO and found.high >= WAITING_RATIO):
         return None
     low_s = max(0.0, observed_s - found.waiting_s)
-    high_s = observed_s if found.low >= WORKING_RATIO else min(observed_s, found.high * active_s(case.figures[-1]))
+    high_s = observed_s if found.proven >= WORKING_RATIO else min(observed_s, found.high * active_s(case.figures[-1]))
     return _OnDevice((low_s + high_s) / 2, low_s, max(low_s, high_s), 0.7 - doubt_of_neighbours(case))
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from made_counters import beside
-from made_windows import INFO, case, info_with, merged, steps, window
+from made_windows import H100, INFO, case, info_with, merged, steps, window
 
+from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.rules.counted import with_requests, working
 from rooflens.device_records import CounterSource
@@ -132,6 +133,56 @@ def test_a_page_of_half_a_minute_is_held_against_all_windows_that_it_may_be_of()
     assert page(busy, busy, busy, busy).status is Status.FIRING
     assert page(rare, busy, busy, busy).status is Status.CANNOT_TELL
     assert page(rare, busy, busy, busy, busy).status is Status.FIRING
+
+
+SPREAD = [
+    {"tensor_parallel": 2, "devices": 2},
+    {"tensor_parallel": 2, "expert_parallel": True, "devices": 2},
+    {"data_parallel": 2, "devices": 1},
+    {"tensor_parallel": 2, "context_parallel": 2, "devices": 2},
+]
+
+
+def spread(changes: dict[str, Any], code: Code, factor: float = 5.0, gap: float = 0.0, **facts: Any) -> Finding:
+    """An engine over several devices; steps of so many times the floor of one."""
+    devices = changes["devices"]
+    ranks = {name: value for name, value in changes.items() if name != "devices"}
+    info = info_with(**({"async_scheduling": True, "concurrent_batches": 2} | ranks))
+    made = beside(steps(factor=factor, gap_ratio=gap), info, Roofline.of(info, H100), devices=devices,
+                  devices_expected=devices, **facts)  # fmt: skip
+    return RULES[code](made)
+
+
+@pytest.mark.parametrize("changes", SPREAD)
+def test_a_collective_that_spins_is_no_work(changes: dict[str, Any]) -> None:
+    """A rank whose host is late lets the others wait inside an all-reduce, which counts as computing."""
+    for code in (HOST, Code.MEMORY_BOUND_WASTE):
+        found = spread(changes, code, graphics_ratio=0.99)
+        assert found.status is Status.CANNOT_TELL, code
+        assert "wait for one another inside a kernel" in found.missing[0]
+    paused = {**changes, "async_scheduling": False, "concurrent_batches": 1}
+    plain, beside_it = (spread(paused, HOST, gap=1.0, graphics_ratio=each) for each in (None, 0.97))
+    assert plain.status is Status.FIRING
+    assert (beside_it.summary, beside_it.confidence) == (plain.summary, plain.confidence)
+
+
+@pytest.mark.parametrize("changes", SPREAD)
+def test_devices_that_stand_still_wait_whatever_runs_on_them(changes: dict[str, Any]) -> None:
+    found = spread(changes, HOST, graphics_ratio=0.4)
+    assert found.status is Status.FIRING
+    assert "its least busy device works 40% of the time" in found.summary
+    assert found.price is not None
+    assert found.price.saved_s == pytest.approx(0.5 * found.price.judged_s, rel=1e-6)
+    little = spread(changes, Code.MEMORY_BOUND_WASTE, graphics_ratio=0.05)
+    assert little.status is Status.CLEARED
+    assert "the excess is not spent on the device" in little.summary
+
+
+def test_the_device_that_computes_least_is_the_one_that_the_others_wait_for() -> None:
+    """Seven devices that spin and one that waits for its host are 95 % busy on average."""
+    found = spread({"tensor_parallel": 8, "devices": 8}, HOST, graphics_ratio=0.95, graphics_ratio_low=0.6)
+    assert found.status is Status.FIRING
+    assert "its least busy device works 60% of the time" in found.summary
 
 
 def test_time_at_the_edges_of_a_window_may_be_without_requests() -> None:
