@@ -56,8 +56,11 @@ GRAPHICS_RATIO = _device(
     f"Low while requests are there: the device waits for the host. {GLANCE}",
 )  # fmt: skip
 DRAM_BYTES = _device(
-    "device_dram_bytes_total", C, "bytes", "Bytes moved between a device and its DRAM: dram_ratio of the bandwidth.",
-    "Bandwidth used over any window: `rate(rooflens_device_dram_bytes_total[5m])`. Absent where it is not measured.",
+    "device_dram_bytes_total", C, "bytes",
+    "Bytes moved between a device and its DRAM: dram_ratio of the bandwidth at the highest memory clock.",
+    "Bandwidth used over any window: `rate(rooflens_device_dram_bytes_total[5m])`. It assumes that memory runs at its "
+    "highest clock; below it, that many fewer bytes may have moved: multiply by `rooflens_device_memory_clock_hertz / "
+    "rooflens_device_memory_clock_max_hertz` for the least. Absent where it is not measured.",
 )  # fmt: skip
 PCIE_BYTES = _device(
     "device_pcie_bytes_total", C, "bytes", "Bytes over PCIe, as seen from the device.",

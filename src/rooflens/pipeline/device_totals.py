@@ -69,7 +69,9 @@ class DeviceTotals:
             self._grow(metrics.THROTTLED, (*key, str(reason)), seconds * part, now_unix_s)
 
     def _bandwidth(self, facts: DeviceFacts | None) -> float | None:
-        """What a share of the bandwidth is a share of, in bytes/s; of a MIG slice that is documented nowhere."""
+        """What a share of the bandwidth is taken to be one of, in bytes/s: of that at the highest memory clock, as the
+        metric says; of a MIG slice that is documented nowhere.
+        """
         if facts is not None and facts.parent_uuid is not None:
             return None
         return (facts.memory_bandwidth_bytes_per_s if facts else None) or self._datasheet
