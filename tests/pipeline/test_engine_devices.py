@@ -123,3 +123,46 @@ def test_a_cpu_has_no_devices_and_expects_none() -> None:
 def test_the_parent_of_a_process_is_what_this_host_says() -> None:
     assert parent_here(os.getpid()) == os.getppid()
     assert parent_here(2**22 + 1) is None
+
+
+PARENTS = {100: 90, 90: 80, 80: 1, 101: 100, 102: 101, 500: 80, 600: 1, 700: 699, 699: 600}
+
+
+@pytest.mark.parametrize(
+    ("pids", "shared"),
+    [
+        ((100,), False),
+        ((101, 102), False),
+        ((90, 101), False),  # its API server
+        ((101, 600), True),  # another server of the machine
+        ((101, 500), True),  # started by the same shell
+        ((101, 700), True),
+        ((), None),  # not visible here
+        ((600,), None),  # perhaps its own worker, started apart
+        ((101, 999), None),  # gone, or another user's that is hidden
+        ((101, 600, 999), True),
+    ],
+)
+def test_who_else_computes_on_its_device(pids: tuple[int, ...], shared: bool | None) -> None:
+    found = resolved([engine(uuids=("GPU-0",))], [device("GPU-0", *pids), device("GPU-1", 600)], PARENTS)
+    assert found["a"].shared is shared
+
+
+def test_one_shared_device_of_several_is_enough_and_one_of_which_nothing_is_told_leaves_it_open() -> None:
+    two = engine(uuids=("GPU-0", "GPU-1"), tp=2)
+    own, other, unseen = device("GPU-0", 101), device("GPU-1", 101, 600), device("GPU-1")
+    assert resolved([two], [own, other], PARENTS)["a"].shared is True
+    assert resolved([two], [own, unseen], PARENTS)["a"].shared is None
+    assert resolved([two], [own, device("GPU-1", 102)], PARENTS)["a"].shared is False
+    assert resolved([two], [own], PARENTS)["a"].shared is None
+
+
+def test_another_engines_process_is_a_neighbour_and_two_engines_of_one_process_cannot_be_told_apart() -> None:
+    devices = [device("GPU-0", 101, 600)]
+    both = resolved([engine(uuids=("GPU-0",)), engine("b", 600, device="cpu")], devices, PARENTS)
+    assert both["a"].shared is True
+    within = resolved([engine(uuids=("GPU-0",)), engine("b", 101)], [device("GPU-0", 100, 102)], PARENTS)
+    assert within["a"].shared is True  # an engine that the first one started
+    twice = resolved([engine(uuids=("GPU-0",)), engine("b", uuids=("GPU-1",))], [device("GPU-0", 100)], PARENTS)
+    assert twice["a"].shared is None
+    assert resolved([engine(uuids=("GPU-0",), pid=None)], [device("GPU-0", 7)], PARENTS)["a"].shared is None

@@ -41,11 +41,15 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class EngineDevices:
-    """The devices of one engine; ``expected`` is how many it has. ``problem`` is one line where they are not known."""
+    """The devices of one engine; ``expected`` is how many it has. ``problem`` is one line where they are not known.
+
+    ``shared`` is whether a process that is not its own computes on one of them, None where that cannot be told.
+    """
 
     uuids: tuple[str, ...] = ()
     expected: int = 0
     problem: str | None = None
+    shared: bool | None = None
 
 
 def engine_devices(
@@ -64,14 +68,43 @@ def engine_devices(
     if len(left) == 1 and not taken and whole and left[0].expected == len(whole):
         uuids[left[0].run] = tuple(sorted(whole))
     found = {}
+    by_uuid = {facts.uuid: facts for facts in devices}
     for engine in engines:
         problem = None
         if engine in left and not uuids[engine.run] and devices:
             count = f"{len(whole)} devices" if len(whole) > 1 else "device"
             problem = f"whether it runs on the {count} of this host, and on which, is not known: {HOW}"
         expected = max(engine.expected, len(uuids[engine.run]))
-        found[engine.run] = EngineDevices(uuids[engine.run], expected, problem)
+        answers = [_neighbours(engine, engines, by_uuid.get(uuid), parent_of) for uuid in uuids[engine.run]]
+        shared = True if True in answers else False if answers and None not in answers else None
+        found[engine.run] = EngineDevices(uuids[engine.run], expected, problem, shared)
     return found
+
+
+def _neighbours(
+    engine: Claimant, engines: Sequence[Claimant], device: DeviceFacts | None, parent_of: ParentOf
+) -> bool | None:
+    """Whether a process computes on a device that the engine neither is, nor started, nor was started by.
+
+    The API server is above the engine core and may compute for it. None where it cannot be told. Where none of the
+    engine's own processes is seen there, those that are may be its workers (Ray starts them apart) or be numbered
+    otherwise; one whose parent is not seen is gone, or hidden.
+    """
+    if device is None or engine.pid is None:
+        return None
+    alike = sum(engine.pid == other.pid for other in engines)
+    above = {engine.pid, *_ancestors(engine.pid, parent_of)}
+    pids = {other.pid for other in engines if other.pid is not None}
+    own, strange, hidden = 0, 0, alike > 1
+    for pid in device.pids:
+        if _first_of(pids, pid, parent_of) == engine.pid:
+            own += 1
+        elif pid not in above:
+            gone = parent_of(pid) is None
+            hidden, strange = hidden or gone, strange + (not gone)
+    if not own:
+        return None
+    return True if strange else None if hidden else False
 
 
 def _named(engine: Claimant, spelling: Mapping[str, str]) -> tuple[str, ...]:
@@ -103,14 +136,18 @@ def _computing(
 def _first_of(pids: Iterable[int], pid: int, parent_of: ParentOf) -> int | None:
     """The nearest of these processes among ``pid`` and its ancestors."""
     wanted = set(pids)
-    current: int | None = pid
-    for _ in range(MOST_ANCESTORS):
-        if current is None or current <= 1:
-            return None
-        if current in wanted:
-            return current
-        current = parent_of(current)
-    return None
+    line = (pid, *_ancestors(pid, parent_of))
+    return next((each for each in line if each > 1 and each in wanted), None)
+
+
+def _ancestors(pid: int, parent_of: ParentOf) -> list[int]:
+    """The processes above one, nearest first, as far as they are seen."""
+    found: list[int] = []
+    current = parent_of(pid) if pid > 1 else None
+    while current is not None and current > 0 and len(found) < MOST_ANCESTORS:
+        found.append(current)
+        current = parent_of(current) if current > 1 else None
+    return found
 
 
 def _parents(devices: Sequence[DeviceFacts]) -> frozenset[str]:
