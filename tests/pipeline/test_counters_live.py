@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -281,8 +283,33 @@ def test_engines_that_share_a_device_are_not_compared_by_it(watch: MakeWatch, fo
     found = view.windows[-1].counters
     assert found is not None
     assert (found.dram_ratio, found.ratio) == (0.5, None)
-    assert "another engine runs on" in found.complaints[0]
+    assert (found.shared, found.complaints) == (True, ())  # nothing is wrong with what is counted
     assert view.recent_dram_bytes is None
+
+
+@pytest.mark.parametrize(("stranger", "shared"), [(True, True), (False, False)])
+def test_a_neighbour_on_the_device_is_told_and_its_bytes_are_not_compared(
+    watch: MakeWatch, folder: Path, stranger: bool, shared: bool
+) -> None:
+    """An embedding server, or an engine without a hook: here pytest's own sibling, a process that sleeps."""
+    probe = MadeProbe()
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other,
+        decoding(watch, folder, sampled(probe)) as (it, engine),
+    ):
+        pids = (engine.process.pid, *((other.pid,) if stranger else ()))
+        probe.devices = (facts(UUID, pids=pids),)
+        now_s = time.monotonic()
+        probe.put(*(sample(now_s - 14 + n, now_s - 13 + n, UUID) for n in range(14)))
+        probe.settled()
+        engine.steps(STEPS, step_s=STEP_S)
+        snapshot = it.turn()
+        other.communicate()
+    found = counters(snapshot)
+    assert (found.shared, found.complaints, found.dram_ratio) == (shared, (), 0.5)
+    assert (found.ratio is None) == (found.model_bytes is None) == shared
+    assert found.counter_bytes is not None
+    assert (one(snapshot).recent_dram_bytes is None) == shared
 
 
 def test_processor_time_of_the_engine_is_counted_and_told(watch: MakeWatch, folder: Path) -> None:

@@ -154,7 +154,7 @@ class DeviceWatch:
             before, self._found = self._found, engine_devices(claimants, devices, parent_here)
             for run, found in self._found.items():
                 if not found.uuids and run in before and before[run].uuids:
-                    self._found[run] = before[run]
+                    self._found[run] = replace(before[run], shared=None)
         now_s = time.monotonic()
         for run, engine in engines.items():
             engine.device_uuids = self._found[run].uuids
@@ -190,15 +190,12 @@ class DeviceWatch:
             start_s, end_s, steps, None if shared else moved, samples, facts, found.expected, self._datasheet,
             tuple(self._jumps), processes,
         )  # fmt: skip
-        return replace(joined, complaints=(*joined.complaints, shared)) if shared else joined
+        return replace(joined, shared=shared if joined.devices else None)
 
-    def _shared(self, run: str, found: EngineDevices) -> str | None:
-        """In words, that what the devices count is not this engine's alone."""
+    def _shared(self, run: str, found: EngineDevices) -> bool | None:
+        """Whether what the devices count is not this engine's alone; None where it cannot be told."""
         others = {uuid for other, theirs in self._found.items() if other != run for uuid in theirs.uuids}
-        common = sorted(others & set(found.uuids))
-        return (
-            f"another engine runs on {', '.join(common)} as well: its bytes are in what is counted" if common else None
-        )
+        return True if others & set(found.uuids) else found.shared
 
     def _apportioned(self, run: str, steps: StepTable, analysis: StepAnalysis | None) -> Apportioned | None:
         """How to work out the counted bytes of each step, which costs as much as a turn and is seldom asked for."""
