@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rooflens.analyzer.rules.answers import active_s
+from rooflens.analyzer.rules.blocked import blocked_s
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.counter_faults import counter_faults, judged_figures, profiling_doubted
 from rooflens.device_records import WindowCounters
@@ -76,17 +77,18 @@ def device_time_missing(case: Case) -> str:
     return f"{first}, or docs/counters.md"
 
 
-def with_requests(figures: WindowFigures, covered_ratio: float) -> tuple[float, float]:
-    """(least, most) share of the covered time in which requests were there, 0 to 1.
+def with_requests(figures: WindowFigures, covered_ratio: float, stuck_s: float = 0.0) -> tuple[float, float]:
+    """(least, most) share of the covered time in which requests were there that could be computed, 0 to 1.
 
-    Time of which it is not known what it was may be either, and so may all that the samples do not cover.
+    Time of which it is not known what it was may be either, and so may all that the samples do not cover, and the
+    ``stuck_s`` in which all requests waited for something else.
     """
     span_s = figures.span_s
     if span_s <= 0 or covered_ratio <= 0:
         return 0.0, 1.0
     unknown_s = max(0.0, span_s - active_s(figures) - (figures.idle_s or 0.0))
     covered_s = covered_ratio * span_s
-    least_s = active_s(figures) - (span_s - covered_s)
+    least_s = active_s(figures) - stuck_s - (span_s - covered_s)
     most_s = active_s(figures) + unknown_s
     least, most = (min(max(each_s, 0.0) / covered_s, 1.0) for each_s in (least_s, most_s))
     return least, most
@@ -103,7 +105,8 @@ def working(case: Case) -> Working | None:
         return None
     if counters.devices < counters.devices_expected or (case.info is not None and case.info.pipeline_parallel > 1):
         return None
-    shares = [with_requests(figures, counters.covered_ratio) for figures in judged]
+    windows = zip(case.windows[-len(judged) :], judged, strict=True)
+    shares = [with_requests(each, counters.covered_ratio, blocked_s(window, each)) for window, each in windows]
     least, most = min(share for share, _ in shares), max(share for _, share in shares)
     inside = _wait_inside(case, counters)
     lowest = counters.graphics_ratio_low if inside else None

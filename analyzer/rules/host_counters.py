@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rooflens.analyzer.rules.answers import active_s, cleared, firing
 from rooflens.analyzer.rules.answers import price as priced
+from rooflens.analyzer.rules.blocked import blocked_s
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.counted import (
     WAITING_RATIO,
@@ -39,7 +40,8 @@ def by_counters(case: Case, remedy: str) -> Finding | None:
 
 
 def _waiting(case: Case, found: Working, remedy: str) -> Finding:
-    judged_s = active_s(case.figures[-1])
+    figures = case.figures[-1]
+    judged_s = active_s(figures) - blocked_s(case.windows[-1], figures)
     price = priced(
         (WORKING_RATIO - found.middle) * judged_s,
         (WAITING_RATIO - found.high) * judged_s,

@@ -6,6 +6,7 @@ import numpy as np
 
 from rooflens.analyzer.rules.answers import NO_HOOK, active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
+from rooflens.analyzer.rules.blocked import blocked_gaps_s
 from rooflens.analyzer.rules.bounds import bounds
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.counted import device_time_missing
@@ -29,8 +30,9 @@ CALL_RATIO = 0.5  # of the step inside the executor's call: it may compute there
 def host_overhead(case: Case) -> Finding:
     """Scheduling, input preparation, sampling or Python itself keeps the device waiting.
 
-    An engine that schedules a step only after the last output: fires when the time between steps, while requests
-    are there, is a quarter of all or more, and 15 % or more at the median step. An engine that schedules ahead: when
+    Time in which all requests wait for something else (remote KV, a grammar) is not judged. An engine that schedules a
+    step only after the last output: fires when the time between steps, while requests are there, is a quarter of all
+    or more, and 15 % or more at the median step. An engine that schedules ahead: when
     device time is less than three quarters of the steps' time, or when in 80 % of the steps it never waited for the
     output (the result was already there) though it was not busy inside the executor's call. Without device time
     counters of the devices stand in, for the whole window: the share of the time with requests in which anything
@@ -69,16 +71,20 @@ def _timed(window: Window) -> bool:
 
 def _one_by_one(case: Case, window: Window, figures: WindowFigures) -> Finding:
     """Of an engine whose next step begins after the last output."""
-    judged_s, between_s = active_s(figures), figures.between_s or 0.0
+    stuck = blocked_gaps_s(window.steps)
+    stuck_s = float(stuck.sum())
+    judged_s, between_s = active_s(figures) - stuck_s, (figures.between_s or 0.0) - stuck_s
     ratio = between_s / judged_s if judged_s else 0.0
     spent = time_spent(window.steps)
-    observed = np.maximum(filled(window.steps, "observed_s")[1:], 0.0)[spent.timed[1:]]
-    gaps = spent.gap_s[1:][spent.timed[1:]]
+    judged = spent.timed[1:] & (stuck[1:] == 0)
+    observed = np.maximum(filled(window.steps, "observed_s")[1:], 0.0)[judged]
+    gaps = spent.gap_s[1:][judged]
     typical = float(np.median(gaps / np.maximum(gaps + observed, 1e-12))) if len(gaps) else 0.0
     evidence = (
         Evidence("between_steps", between_s, "s"),
         Evidence("between_steps_share", ratio, "1"),
         Evidence("between_steps_share_of_the_median_step", typical, "1"),
+        *((Evidence("blocked_between_steps", stuck_s, "s"),) if stuck_s else ()),
         *_host_times(window.steps),
     )
     if ratio < BETWEEN_RATIO or typical < TYPICAL_RATIO:

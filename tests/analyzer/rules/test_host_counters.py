@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from made_counters import beside
 from made_windows import H100, INFO, case, info_with, merged, steps, window
@@ -183,6 +184,36 @@ def test_the_device_that_computes_least_is_the_one_that_the_others_wait_for() ->
     found = spread({"tensor_parallel": 8, "devices": 8}, HOST, graphics_ratio=0.95, graphics_ratio_low=0.6)
     assert found.status is Status.FIRING
     assert "its least busy device works 60% of the time" in found.summary
+
+
+def deferring(running: Any, deferred: int, waiting: int = 0, **columns: Any) -> StepTable:
+    """After every step a pause as long as it, in which so many requests run, wait for remote KV, and for capacity."""
+    return steps(factor=5.0, gap_ratio=1.0, running=running, deferred=deferred, waiting=waiting, **columns)
+
+
+@pytest.mark.parametrize("info", [INFO, AHEAD])
+def test_a_decode_engine_that_waits_for_remote_kv_does_not_wait_for_its_host(info: Any) -> None:
+    for waiting in (0, 3):
+        found = judge(HOST, deferring(0, 4, waiting), info, graphics_ratio=0.48)
+        assert found.status is not Status.FIRING, found.summary
+    both = working(beside(deferring(0, 4), AHEAD, graphics_ratio=0.48))
+    assert both is not None
+    assert (both.low, both.high) == pytest.approx((0.48, 0.96), abs=0.02)
+    for running, deferred, waiting in ((2, 4, 0), (0, 0, 3)):
+        assert judge(HOST, deferring(running, deferred, waiting), info, graphics_ratio=0.48).status is Status.FIRING
+    assert judge(HOST, deferring(0, 4), AHEAD, graphics_ratio=0.3).status is Status.FIRING, "within the steps as well"
+
+
+def test_of_an_engine_that_waits_for_remote_kv_the_other_pauses_are_judged() -> None:
+    """Every other pause is of its host: half of the time then."""
+    table = deferring(np.arange(100) % 2 * 2, 4)
+    found = judge(HOST, table)
+    assert found.status is Status.FIRING
+    assert found.price is not None
+    gap_s = float(table["observed_s"].mean())
+    assert facts_of(found)["between_steps"] == pytest.approx(49 * gap_s, rel=1e-3)
+    assert facts_of(found)["blocked_between_steps"] == pytest.approx(50 * gap_s, rel=1e-3)
+    assert found.price.judged_s == pytest.approx(149 * gap_s, rel=1e-3)
 
 
 def test_time_at_the_edges_of_a_window_may_be_without_requests() -> None:
