@@ -45,9 +45,10 @@ def throttling(case: Case) -> Finding:
     them clears, whatever its flag says; so do steps that were faster than the fastest kernels are at such a clock,
     which cannot have been their clock. The reason that is in force for most of the time names the cause and what to
     do; a power cap with a draw below 0.75 of the limit while it was in force is one of the platform and not of the
-    card. Clocks count while steps were under way: an idle device lowers its own. cannot_tell where the clocks, or what
-    kernels reach, are not known. The price is that difference, from the least to the most that kernels of the
-    published spread make of it.
+    card. Of several devices the slowest counts, at whose speed the others run, with its own reasons and power; the
+    evidence names it. Clocks count while steps were under way: an idle device lowers its own. cannot_tell where the
+    clocks, or what kernels reach, are not known. The price is that difference, from the least to the most that kernels
+    of the published spread make of it.
     """
     if few := too_few(case, CODE):
         return few
@@ -93,13 +94,13 @@ def _judge(case: Case, counters: WindowCounters, clocks: Clocks, low: tuple[str,
     dear = low if len(low) == 1 else tuple(name for name in low if _alone(case, clocks, name) >= LEAST_COST_RATIO)
     names = dear or low
     cause = cause_of(counters, memory_alone=names == (MEMORY_CLOCK,))
-    shared = f"; {SHARED} as well" if counters.shared else ""
+    beside = _slowest(counters) + (f"; {SHARED} as well" if counters.shared else "")
     words = " and ".join(f"{name} is at {_ratio(clocks, name):.0%} of its highest" for name in names)
     doubts = (counters.devices < counters.devices_expected) + bool(counters.shared)
     return firing(
         case,
         CODE,
-        f"{words} ({cause.text}), which takes {share:.0%} of the engine's time{shared}",
+        f"{words} ({cause.text}), which takes {share:.0%} of the engine's time{beside}",
         (*evidence, Evidence("cause", cause.text)),
         cause.remedy,
         cause.confidence - DOUBT * doubts,
@@ -159,6 +160,13 @@ def _price(case: Case, cost: _Cost, judged_s: float) -> Price:
     return priced(cost.usual_s, 0.0 if waits else cost.low_s, cost.high_s, judged_s, derivation)
 
 
+def _slowest(counters: WindowCounters) -> str:
+    """Whose clocks these are, of several devices."""
+    if counters.devices < 2 or counters.slowest_uuid is None:
+        return ""
+    return f": of {counters.devices} devices {counters.slowest_uuid} is the slowest, and the others run at its speed"
+
+
 def _evidence(counters: WindowCounters, clocks: Clocks) -> tuple[Evidence, ...]:
     facts = (
         ("sm_clock_of_highest", clocks.sm, "1"),
@@ -171,4 +179,5 @@ def _evidence(counters: WindowCounters, clocks: Clocks) -> tuple[Evidence, ...]:
         ("highest_power_limit_of_limit", counters.power_limit_room_ratio, "1"),
         *((f"time_with_{reason}", share, "1") for reason, share in reasons_of(counters)),
     )
-    return tuple(Evidence(name, value, unit) for name, value, unit in facts if value is not None)
+    device = (Evidence("slowest_device", counters.slowest_uuid),) if counters.slowest_uuid is not None else ()
+    return (*device, *(Evidence(name, value, unit) for name, value, unit in facts if value is not None))

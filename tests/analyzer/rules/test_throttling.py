@@ -310,6 +310,16 @@ def test_a_device_that_is_missing_makes_it_less_sure() -> None:
     assert part.price == whole.price
 
 
+def test_the_slowest_device_is_named() -> None:
+    facts: dict[str, Any] = {"sm_clock_ratio": 0.5, "slowest_uuid": "GPU-5", "throttled_ratio": {Throttle.THERMAL: 1.0}}
+    found = judge(prompts(4.0), devices=8, devices_expected=8, **facts)
+    assert found.summary.endswith(": of 8 devices GPU-5 is the slowest, and the others run at its speed")
+    assert {e.name: e.value for e in found.evidence}["slowest_device"] == "GPU-5"
+    alone = judge(prompts(4.0), **facts)
+    assert "slowest" not in alone.summary
+    assert alone.price == found.price
+
+
 def test_eager_engines_are_priced_with_their_launches() -> None:
     info = info_with(graph_mode="NONE")
     roofline = Roofline.of(info, H100)
