@@ -12,6 +12,12 @@ from rooflens.device_records import WindowCounters
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.records import StepTable
 
+# A GeForce with power to spare stands at 0.91 of the highest clock that its driver names (2820 of 3105 MHz).
+SM_RATIO = 0.9
+# Computing, a GeForce lowers its memory clock by 2 to 4 % on purpose (its state P2): 10,251 of 10,501 MHz.
+MEMORY_RATIO = 0.95
+SM_CLOCK, MEMORY_CLOCK = "the SM clock", "the memory clock"
+
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
@@ -39,6 +45,12 @@ def clocks_of(counters: WindowCounters, hardware: HardwareSpec | None) -> Clocks
     if hertz is not None and printed_hz:
         return Clocks(sm, memory, hertz / printed_hz)
     return Clocks(sm, memory, sm * highest_over_datasheet(hardware))
+
+
+def low_clocks(clocks: Clocks) -> tuple[str, ...]:
+    """The clocks that are clearly below the highest."""
+    limits = ((SM_CLOCK, clocks.sm, SM_RATIO), (MEMORY_CLOCK, clocks.memory, MEMORY_RATIO))
+    return tuple(name for name, ratio, limit in limits if ratio is not None and ratio < limit)
 
 
 def highest_over_datasheet(hardware: HardwareSpec) -> float:

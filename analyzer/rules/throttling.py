@@ -9,7 +9,7 @@ from rooflens.analyzer.rules.answers import active_s, cannot_tell, cleared, firi
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.bounds import NOISE_RATIO, bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.rules.clocks import Clocks, clocks_of, steps_at
+from rooflens.analyzer.rules.clocks import MEMORY_CLOCK, SM_CLOCK, Clocks, clocks_of, low_clocks, steps_at
 from rooflens.analyzer.rules.counted import NO_COUNTERS, SHARED, WAITING_RATIO, counters_of, working
 from rooflens.analyzer.rules.throttle_causes import cause_of, flags_text, reasons_of
 from rooflens.analyzer.sums import Mask
@@ -17,13 +17,8 @@ from rooflens.device_records import WindowCounters
 from rooflens.findings import Code, Evidence, Finding, Price, Severity
 
 CODE = Code.THROTTLING
-# A GeForce with power to spare stands at 0.91 of the highest clock that its driver names (2820 of 3105 MHz).
-SM_RATIO = 0.9
-# Computing, a GeForce lowers its memory clock by 2 to 4 % on purpose (its state P2): 10,251 of 10,501 MHz.
-MEMORY_RATIO = 0.95
 LEAST_COST_RATIO = 0.05  # of the engine's time: less is within what kernels differ by, and nobody gains by changing it
 DOUBT = 0.1  # confidence that a device that is missing costs, or one that others compute on
-SM_CLOCK, MEMORY_CLOCK = "the SM clock", "the memory clock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +52,13 @@ def throttling(case: Case) -> Finding:
         return cannot_tell(case, CODE, f"clocks: {NO_COUNTERS}")
     clocks = clocks_of(counters, case.hardware)
     unknown = [name for name, ratio in ((SM_CLOCK, clocks.sm), (MEMORY_CLOCK, clocks.memory)) if ratio is None]
-    low = _low(clocks)
+    low = low_clocks(clocks)
     if not low:
         if unknown:
             return cannot_tell(case, CODE, f"{' and '.join(unknown)} beside the highest: {NO_COUNTERS}")
         text = f"the clocks are at their highest{flags_text(counters)}"
         return cleared(case, CODE, text, *_evidence(counters, clocks))
     return _judge(case, counters, clocks, low, unknown)
-
-
-def _low(clocks: Clocks) -> tuple[str, ...]:
-    """The clocks that are clearly below the highest."""
-    limits = ((SM_CLOCK, clocks.sm, SM_RATIO), (MEMORY_CLOCK, clocks.memory, MEMORY_RATIO))
-    return tuple(name for name, ratio, limit in limits if ratio is not None and ratio < limit)
 
 
 def _judge(case: Case, counters: WindowCounters, clocks: Clocks, low: tuple[str, ...], unknown: list[str]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.clocks import MEMORY_RATIO
 from rooflens.analyzer.rules.counted import profiled
 from rooflens.analyzer.sums import Mask
 from rooflens.findings import Evidence
@@ -28,7 +29,8 @@ def moved_bytes(case: Case, rows: Mask) -> Moved:
     """What the counters of the window say of its memory-bound ``rows``; nothing without counters that can be trusted.
 
     The model's bytes are held against what it is expected to read: of a mixture of experts those that uniform routing
-    touches, and not the fewest possible.
+    touches, and not the fewest possible. Below 0.95 of the highest memory clock nothing is said: the counter tells a
+    share of a bandwidth, and not whether of the one at this clock.
     """
     counters, window = profiled(case), case.window
     if counters is None or window is None or window.analysis is None or counters.ratio is None:
@@ -41,8 +43,8 @@ def moved_bytes(case: Case, rows: Mask) -> Moved:
     facts = [("counter_over_model_bytes", ratio), ("counter_over_model_bytes_low", low),
              ("counter_over_model_bytes_high", high), ("dram_ratio", counters.dram_ratio)]  # fmt: skip
     evidence = tuple(Evidence(name, value, "1") for name, value in facts if value is not None)
-    bound_s = case.figures[-1].bound_s
-    if bound_s.get("memory", 0.0) < MEMORY_ONLY * sum(bound_s.values()):
+    bound_s, clock = case.figures[-1].bound_s, counters.memory_clock_ratio
+    if (clock is not None and clock < MEMORY_RATIO) or bound_s.get("memory", 0.0) < MEMORY_ONLY * sum(bound_s.values()):
         return Moved(evidence=evidence)
     if low > MORE_RATIO:
         remedy = "find what moves more than the model needs: padded batches, kernels that are not fused, prompts "

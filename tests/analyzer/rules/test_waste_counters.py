@@ -70,6 +70,18 @@ def test_more_bytes_than_needed_and_the_same_bytes_slowly() -> None:
     assert more.price == same.price == unsure.price == slow().price
 
 
+@pytest.mark.parametrize("clock", [0.5, 0.94, 0.96, None])
+def test_a_share_at_a_lowered_memory_clock_says_nothing_of_bytes(clock: float | None) -> None:
+    """At half the clock a bus that is busy all the time moves half of what its share of the highest would say."""
+    twice = slow(ratio=2.0, ratio_low=1.9, ratio_high=2.1, dram_ratio=0.9, memory_clock_ratio=clock)
+    same = slow(ratio=1.0, ratio_low=0.9, ratio_high=1.1, dram_ratio=0.2, memory_clock_ratio=clock)
+    lowered = clock is not None and clock < 0.95
+    assert ("times the bytes that they need are moved" not in twice.summary) is lowered
+    assert ("no more bytes are moved" not in same.summary) is lowered
+    assert (twice.remedy == slow().remedy) is lowered
+    assert facts_of(twice)["counter_over_model_bytes"] == 2.0
+
+
 def test_a_contradicted_counter_says_nothing_of_bytes() -> None:
     found = slow(ratio=1.6, ratio_low=1.4, ratio_high=1.8, sm_ratio=1.5)
     assert found.status is Status.CANNOT_TELL, "nor of the time in which the devices worked"
