@@ -55,9 +55,9 @@ def join_counters(
     a model has no model bytes, unless they are less than UNMODELLED_RATIO of its steps' time. ``counter_bytes_low`` and
     ``_high`` shift the ends of the stretch by the samples' slack, at the rates beside them, and span the device's
     bandwidth and the datasheet's where they differ; where the memory clock is lower, the low end is at it.
-    ``model_bytes_low`` and ``_high`` take each step across an end as all out and all in. ``ratio_low`` and ``ratio_high``
-    bound the quotient over the stretch that the counters really saw, in which both move together, so they are nearer
-    than quotients of those. The ratio is None where it has no bounds.
+    ``model_bytes_low`` and ``_high`` take each step across an end as all out and all in. ``ratio_low`` and
+    ``ratio_high`` bound the quotient over the stretch that the counters really saw, in which both move together, so
+    they are nearer than quotients of those. The ratio is None where it has no bounds.
     """
     times = step_times(steps)
     last_s = min(end_s, float(times.end_s.max())) if len(steps) else end_s
