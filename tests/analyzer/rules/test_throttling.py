@@ -160,21 +160,60 @@ def test_of_two_low_clocks_the_one_that_costs_is_named() -> None:
 
 
 def test_steps_faster_than_the_clock_allows_were_not_made_at_it() -> None:
-    found = judge(prompts(1.2), sm_clock_ratio=0.5)
-    assert found.status is Status.CLEARED
-    assert "faster than any kernel with the SM clock at 50%" in found.summary
+    """At half the clock the arithmetic alone takes twice the floor."""
+    for table, facts in ((prompts(1.9), {"sm_clock_ratio": 0.5}), (steps(factor=1.9), {"memory_clock_ratio": 0.5})):
+        found = judge(table, **facts)
+        assert found.status is Status.CLEARED
+        assert "took less than the device can take with the " in found.summary
 
 
-def test_steps_faster_than_usual_kernels_lose_the_same_part_of_what_they_took() -> None:
-    analysis, ratio = ROOFLINE.analyse(prompts()), 0.55 * H100.ceiling_flops_per_s["bf16"] / 9.894e14
-    full, present = steps_at(ROOFLINE, prompts(), analysis), steps_at(ROOFLINE, prompts(), analysis, ratio)
-    assert full is not None
-    assert present is not None
-    table = prompts(observed_s=(present.fast_s + present.reachable_s) / 2)
-    share = 1 - float(full.reachable_s.sum()) / float(present.reachable_s.sum())
-    assert saved_s(judge(table, sm_clock_ratio=0.55)) == pytest.approx(
-        share * float(table["observed_s"].sum()), rel=1e-9
-    )
+def at_clocks(ratio: float, place: str = "reachable_s") -> float:
+    """Seconds of the 60 prompts at a part of the datasheet's clock."""
+    analysis = ROOFLINE.analyse(prompts())
+    reach = steps_at(ROOFLINE, prompts(), analysis, ratio)
+    assert reach is not None
+    return float(getattr(reach, place).sum())
+
+
+@pytest.mark.parametrize("megahertz", [1650, 1400, 1200])
+def test_an_h100_that_is_as_fast_as_published_is_not_throttled(megahertz: int) -> None:
+    """Large products hold an H100 at its 700 W, and nobody recorded at which clock kernels were published."""
+    hertz = megahertz * 1e6
+    facts: dict[str, Any] = {"sm_clock_hz": hertz, "sm_clock_ratio": hertz / HIGHEST_HZ, "throttled_ratio": CAPPED}
+    for factor in (0.97, 1.0, 1.03):
+        found = judge(prompts(observed_s=factor * at_clocks(1.0) / 60), **facts)
+        assert found.status is Status.CLEARED, found.summary
+        if megahertz > 1200:
+            assert "as fast as published ones, whose clocks nobody recorded" in found.summary
+            assert "power cap 100% of the time" in found.summary
+        shares = {e.name: e.value for e in found.evidence}
+        assert float(shares["cost_share_by_clocks_alone"] or 0.0) > 0.09
+
+
+def test_steps_that_slow_kernels_may_take_are_no_warning() -> None:
+    usual_s, slow_s = at_clocks(1.0), at_clocks(1.0, "slow_s")
+    found = judge(prompts(observed_s=(0.3 * usual_s + 0.7 * slow_s) / 60), sm_clock_ratio=0.75)
+    assert found.severity is Severity.INFO
+    assert saved_s(found) == pytest.approx(0.7 * (slow_s - usual_s), rel=1e-9)
+    assert found.price is not None
+    assert found.price.saved_low_s == 0.0
+    assert "or kernels that are slower than most do" in found.summary
+    beyond = judge(prompts(observed_s=1.05 * slow_s / 60), sm_clock_ratio=0.75)
+    assert beyond.severity is Severity.WARNING
+    assert beyond.price is not None
+    assert beyond.price.saved_low_s == pytest.approx(0.05 * slow_s, rel=1e-9)
+    assert (beyond.confidence or 0.0) > (found.confidence or 0.0)
+
+
+def test_waste_of_memory_bound_steps_shows_no_clock() -> None:
+    """Prompts as fast as published ones between decode steps that take four times what they may."""
+    table = steps(100, decode=np.where(np.arange(100) % 2, 0, 32), prefill=np.where(np.arange(100) % 2, PROMPT, 0))
+    reach = steps_at(ROOFLINE, table, ROOFLINE.analyse(table))
+    assert reach is not None
+    wasted = reach.reachable_s * np.where(np.arange(100) % 2, 1.0, 4.0)
+    slow = steps(100, decode=np.where(np.arange(100) % 2, 0, 32), prefill=np.where(np.arange(100) % 2, PROMPT, 0),
+                 observed_s=wasted)  # fmt: skip
+    assert judge(slow, sm_clock_ratio=0.6).status is Status.CLEARED
 
 
 @pytest.mark.parametrize(
