@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.reachable_steps import Reachable, ReachableSteps
 from rooflens.analyzer.roofline import Roofline
@@ -79,6 +81,30 @@ def steps_at(
         rate = hardware.memory_bandwidth_bytes_per_s * memory
         slower = roofline.on(replace(hardware, memory_bandwidth_bytes_per_s=rate))
     return ReachableSteps(slower, efficiency, sm_of_datasheet, roofline.eager).of(table, analysis)
+
+
+def of_low(clocks: Clocks, low: tuple[str, ...]) -> tuple[float, float]:
+    """What steps_at takes for the clocks named in ``low``, the others at the highest; none above the datasheet's."""
+    sm = min(1.0, clocks.of_datasheet or 1.0) if SM_CLOCK in low else 1.0
+    return sm, (clocks.memory or 1.0) if MEMORY_CLOCK in low else 1.0
+
+
+def at_low_clocks(
+    reach: Reachable, clocks: Clocks, roofline: Roofline, table: StepTable, analysis: StepAnalysis
+) -> Reachable:
+    """``reach``, or what published kernels take at clocks that are clearly low where that is longer.
+
+    So one that was calibrated at such a clock is not lengthened by it once more.
+    """
+    low = low_clocks(clocks)
+    present = steps_at(roofline, table, analysis, *of_low(clocks, low)) if low else None
+    if present is None:
+        return reach
+    return Reachable(
+        fast_s=np.maximum(reach.fast_s, present.fast_s),
+        reachable_s=np.maximum(reach.reachable_s, present.reachable_s),
+        slow_s=np.maximum(reach.slow_s, present.slow_s),
+    )
 
 
 def _possible(ratio: float | None) -> float | None:

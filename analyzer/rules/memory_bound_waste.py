@@ -20,9 +20,11 @@ from rooflens.analyzer.rules.answers import (
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.bounds import bounds, no_roofline
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.rules.clocks import Clocks, at_low_clocks, clocks_of, low_clocks
 from rooflens.analyzer.rules.counted import (
     WAITING_RATIO,
     WORKING_RATIO,
+    counters_of,
     device_time_missing,
     doubt_of_neighbours,
     working,
@@ -50,7 +52,8 @@ def memory_bound_waste(case: Case) -> Finding:
     counters of the devices stand in for the window: when something computed in nine tenths of the time with requests,
     so much of the steps is device time at least. Without either it cannot be told. Counters of DRAM beside it tell
     whether the devices move more bytes than the model needs (with the experts that routing is expected to read), or the
-    same ones slowly. On hardware of which nobody knows what kernels reach, it cannot be told. The price is the device
+    same ones slowly. Where a clock is clearly low, what kernels reach is that at this clock: the rest is throttling's.
+    On hardware of which nobody knows what kernels reach, it cannot be told. The price is the device
     time beyond what usual kernels take, from the slow to the fast end of their spread.
     """
     if few := too_few(case, CODE):
@@ -66,10 +69,14 @@ def memory_bound_waste(case: Case) -> Finding:
     reach = reachable(roofline, table, analysis)
     if reach is None:
         return cannot_tell(case, CODE, f"what is reachable on {roofline.hardware.id}")
+    clocks = _low_clocks(case)
+    if clocks is not None:
+        reach = at_low_clocks(reach, clocks, roofline, table, analysis)
     observed_s, slow_s = float(analysis.observed_s[rows].sum()), float(reach.slow_s[rows].sum())
     evidence = _evidence(analysis, reach, rows)
     if observed_s <= MARGIN_RATIO * slow_s:
-        return cleared(case, CODE, "the steps take no longer than these bytes may take", *evidence)
+        at = " at these clocks" if clocks is not None else ""
+        return cleared(case, CODE, f"the steps take no longer than these bytes may take{at}", *evidence)
     timed = rows & table.where("device_s")
     if timed.sum() * 2 >= rows.sum() and _count(case, timed) >= LEAST_STEPS:
         device_s = float(filled(table, "device_s")[timed].sum())
@@ -88,6 +95,13 @@ class _OnDevice:
     low_s: float
     high_s: float
     confidence: float
+
+
+def _low_clocks(case: Case) -> Clocks | None:
+    """Those of the newest window where one is clearly low; None else, or where they are not known."""
+    counters = counters_of(case)
+    clocks = clocks_of(counters, case.hardware) if counters is not None else None
+    return clocks if clocks is not None and low_clocks(clocks) else None
 
 
 def _by_counters(case: Case, observed_s: float) -> _OnDevice | None:
@@ -119,7 +133,10 @@ def _judge(case: Case, reach: Reachable, rows: Mask, spent: _OnDevice, evidence:
         "device time of the memory-bound steps beyond what usual kernels take for their bytes (slow to fast ones)",
     )
     moved = moved_bytes(case, rows)
-    text = f"memory-bound steps take {spent.seconds / slow_s:.1f} times what even a slow kernel needs for their bytes"
+    at = " at these clocks" if _low_clocks(case) is not None else ""
+    text = (
+        f"memory-bound steps take {spent.seconds / slow_s:.1f} times what even a slow kernel needs for their bytes{at}"
+    )
     remedy = "; ".join(each for each in (moved.remedy, _remedy(case, rows)) if each)
     return firing(case, CODE, text + moved.text, (*evidence, *moved.evidence), remedy, spent.confidence, price)
 

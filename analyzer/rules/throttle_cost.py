@@ -9,7 +9,7 @@ import numpy as np
 from rooflens.analyzer.reachable_steps import Reachable
 from rooflens.analyzer.rules.bounds import NOISE_RATIO, bounds
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.rules.clocks import MEMORY_CLOCK, SM_CLOCK, Clocks, steps_at
+from rooflens.analyzer.rules.clocks import MEMORY_CLOCK, SM_CLOCK, Clocks, of_low, steps_at
 from rooflens.analyzer.sums import Mask
 from rooflens.model_records import StepAnalysis
 
@@ -39,17 +39,14 @@ def throttle_cost(case: Case, clocks: Clocks, low: tuple[str, ...]) -> ThrottleC
 
     Nobody recorded the clocks of the devices that kernels were published on, and large products draw all the power
     that a card is given: steps as fast as published ones may have been made at no lower a clock than those. So the cost
-    is held against how slow the steps are, those that the clocks make longer by 5 % at least. A clock above the
-    datasheet's costs nothing against it.
+    is held against how slow the steps are, those that the clocks make longer by 5 % at least.
     """
     found = bounds(case)
     if found is None:
         return None
     roofline, analysis = found
-    sm = min(1.0, clocks.of_datasheet or 1.0) if SM_CLOCK in low else 1.0
-    memory = (clocks.memory or 1.0) if MEMORY_CLOCK in low else 1.0
     table = case.windows[-1].steps
-    full, present = (steps_at(roofline, table, analysis, *at) for at in ((1.0, 1.0), (sm, memory)))
+    full, present = (steps_at(roofline, table, analysis, *at) for at in ((1.0, 1.0), of_low(clocks, low)))
     if full is None or present is None:
         return None
     contradicted = _too_fast(analysis, clocks, low)

@@ -12,6 +12,7 @@ from made_windows import H100, INFO, MIXTURE, ROOFLINE, case, info_with, merged,
 from rooflens.analyzer.reachable_steps import reachable
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import RULES
+from rooflens.analyzer.rules.clocks import Clocks, at_low_clocks, steps_at
 from rooflens.findings import Code, Finding, Status
 from rooflens.records import StepTable
 
@@ -80,6 +81,54 @@ def test_a_share_at_a_lowered_memory_clock_says_nothing_of_bytes(clock: float | 
     assert ("no more bytes are moved" not in same.summary) is lowered
     assert (twice.remedy == slow().remedy) is lowered
     assert facts_of(twice)["counter_over_model_bytes"] == 2.0
+
+
+def test_what_a_low_clock_takes_is_throttlings_and_no_waste() -> None:
+    """Steps as fast as usual kernels at half of the memory clock: all of the excess is the clock's."""
+    table, halved = steps(gap_ratio=0.0), {"memory_clock_ratio": 0.5, "graphics_ratio": 1.0}
+    analysis = ROOFLINE.analyse(table)
+    full, present = (steps_at(ROOFLINE, table, analysis, 1.0, memory) for memory in (1.0, 0.5))
+    assert full is not None
+    assert present is not None
+    throttled = steps(gap_ratio=0.0, observed_s=present.reachable_s)
+    for table in (throttled, StepTable({**throttled.columns, "device_s": throttled["observed_s"]})):
+        assert judge(WASTE, table, AHEAD, graphics_ratio=1.0).status is Status.FIRING
+        found = judge(WASTE, table, AHEAD, **halved)
+        assert found.status is Status.CLEARED
+        assert "no longer than these bytes may take at these clocks" in found.summary
+        assert judge(Code.THROTTLING, table, AHEAD, **halved).status is Status.FIRING
+
+
+@pytest.mark.parametrize(("factor", "memory", "both"), [(2.0, 0.5, False), (3.0, 0.5, True), (3.0, 0.8, True),
+                                                        (6.0, 0.5, True), (6.0, 0.8, False)])  # fmt: skip
+def test_no_second_is_priced_as_waste_and_as_a_low_clock(factor: float, memory: float, both: bool) -> None:
+    table = steps(factor=factor * 1.4, gap_ratio=0.0)
+    reach = reachable(ROOFLINE, table, ROOFLINE.analyse(table))
+    assert reach is not None
+    found = [
+        judge(code, table, AHEAD, memory_clock_ratio=memory, graphics_ratio=1.0) for code in (WASTE, Code.THROTTLING)
+    ]
+    saved_s = sum(each.price.saved_s for each in found if each.price is not None)
+    beyond_s = float(table["observed_s"].sum() - reach.reachable_s.sum())
+    assert saved_s <= beyond_s * (1 + 1e-9)
+    assert all(each.status is Status.FIRING for each in found) is both
+    if both:
+        assert saved_s == pytest.approx(beyond_s, rel=1e-9)
+        assert all("clock" in each.summary for each in found)
+
+
+def test_a_calibration_at_the_same_low_clock_is_not_lengthened_once_more() -> None:
+    table = steps(factor=3.0)
+    analysis = ROOFLINE.analyse(table)
+    present = steps_at(ROOFLINE, table, analysis, 1.0, 0.5)
+    assert present is not None
+    clocks = Clocks(1.0, 0.5, None)
+    again = at_low_clocks(present, clocks, ROOFLINE, table, analysis)
+    np.testing.assert_allclose(again.slow_s, present.slow_s)
+    full = reachable(ROOFLINE, table, analysis)
+    assert full is not None
+    np.testing.assert_allclose(at_low_clocks(full, clocks, ROOFLINE, table, analysis).fast_s, present.fast_s)
+    assert at_low_clocks(full, Clocks(0.95, 0.96, None), ROOFLINE, table, analysis) is full
 
 
 def test_a_contradicted_counter_says_nothing_of_bytes() -> None:
