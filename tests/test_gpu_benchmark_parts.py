@@ -18,11 +18,13 @@ import counted
 import driver
 from decode_loop import Loop
 from driver import Case, Run, cases
-from judge import Roofs, figures, verdicts
+from expected import doubted, missed, outcome, read_spread
+from judge import Roofs, figures, judged, verdicts
 from report import text
 from synthetic import ON_CPU, ON_GPU, Shape
 
 from rooflens.analyzer.hardware import find_hardware
+from rooflens.calibration_records import Measured
 from rooflens.collector.nvml import NvmlProbe
 
 TINY = Shape(64, 128, 2, 4, 256, "bfloat16", batches=(1, 2), context_tokens=16)
@@ -160,7 +162,8 @@ def counted_run(torch: Any, double: Double, dram_percent: float, seconds: float 
 def test_counter_bytes_stand_beside_those_of_the_model(
     torch: SimpleNamespace, double: Double, dram_percent: float, ratio: float
 ) -> None:
-    found = verdicts(counted_run(torch, double, dram_percent), Roofs(find_hardware("h200-sxm-141"), None))
+    roofs = Roofs(find_hardware("h200-sxm-141"), None)
+    found = verdicts(counted_run(torch, double, dram_percent), roofs, ON_GPU.weight_bytes)
     joined = found["counters"]
     assert joined["ratio"] == pytest.approx(ratio, rel=0.02)
     assert joined["ratio_low"] < ratio < joined["ratio_high"]
@@ -186,7 +189,7 @@ def test_without_a_device_or_its_counters_it_is_said(double: Double) -> None:
 def test_the_report_has_a_line_for_everything(torch: SimpleNamespace, double: Double) -> None:
     roofs = Roofs(find_hardware("h200-sxm-141"), None)
     made = counted_run(torch, double, 50.0)
-    loop = figures(made, ON_GPU, roofs) | verdicts(made, roofs)
+    loop = judged(made, ON_GPU, roofs)
     graph = {**loop, "name": "graph, batch 1", "graphs": True, "step_p50_s": loop["step_p50_s"] / 2}
     machine = {"cpu": None, "device": "cuda:0", "cores": 2, "versions": {"torch": "2.9", "numpy": None}, "cuda": "13",
                "commit": None}  # fmt: skip
@@ -197,6 +200,12 @@ def test_the_report_has_a_line_for_everything(torch: SimpleNamespace, double: Do
     assert "hardware     h200-sxm-141 (datasheet), 4,800.0 GB/s" in lines
     assert [line.split()[-1] for line in lines if "as a graph" in line] == ["times"]
     assert any("2.00 times" in line for line in lines)
+    twice = {**loop, "outcome": {"code": WASTE, "expected": "firing", "got": "cleared", "outcome": "NOT as expected",
+                                 "why": None}}  # fmt: skip
+    said = text({**result, "loops": [twice]})
+    assert "eager, batch 1: memory_bound_waste expected firing, got cleared: NOT as expected" in said
+    assert "allowed are 1.05 x " in said
+    assert "cannot tell: " not in said
     assert "  nothing was left out" in lines
     (line,) = [line for line in lines if line.startswith("  eager, batch 1") and "1.000" in line]
     assert line.split()[3:5] == [f"{ON_GPU.step_bytes(1) / 1e6:,.3f}"] * 2
@@ -209,3 +218,43 @@ def test_the_loop_of_torch_takes_what_the_driver_gives() -> None:
     for name in ("__init__", "warm_up", "capture", "forward"):
         real, made = (inspect.signature(getattr(kind, name)) for kind in (Loop, MadeLoop))
         assert list(real.parameters) == list(made.parameters)
+
+
+WASTE, HOST = "memory_bound_waste", "host_overhead"
+
+
+def made_loop(code: str | None, status: str, slow_s: float = 1.2, device_s: float | None = 1.0) -> dict[str, Any]:
+    """A loop of two passes as the benchmark writes it down; usual kernels take a second for one pass."""
+    evidence = {"observed": 2.0, "floor": 0.9, "reachable": 1.0, "reachable_slow": slow_s}
+    said = {"status": status, "summary": status, "missing": [], "evidence": evidence, "judged_by": None}
+    return {"name": "made", "made_for": code, "device_p50_s": device_s, "counters": None, "passes": 2,
+            "verdicts": {WASTE: said, HOST: said}}  # fmt: skip
+
+
+def judged_loop(*args: Any, **given: Any) -> dict[str, Any]:
+    loop = made_loop(*args, **given)
+    return loop | {"outcome": outcome(loop)}
+
+
+def test_a_finding_that_did_not_come_is_missed_and_one_that_cannot_be_told_is_not() -> None:
+    assert outcome(made_loop(None, "cleared")) is None
+    assert not missed([judged_loop(WASTE, "firing"), judged_loop(HOST, "firing"), judged_loop(None, "cleared")])
+    assert missed([judged_loop(WASTE, "cleared")])
+    assert missed([judged_loop(HOST, "cleared", device_s=None)])  # needs no device
+    on_cpu, wide = judged_loop(WASTE, "cleared", device_s=None), judged_loop(WASTE, "cleared", slow_s=1.95)
+    assert not missed([on_cpu, wide])
+    assert "a CPU has none" in on_cpu["outcome"]["why"]
+    assert "spread too far" in wide["outcome"]["why"]
+
+
+def test_a_calibration_that_spreads_far_clears_nothing() -> None:
+    narrow, wide = (Measured(1e9, 2e9, spread, 5) for spread in (0.1, 6.86))
+    reads = ((1 << 20, narrow), (1 << 26, narrow), (1 << 30, wide))
+    assert read_spread(reads, 1 << 21) == 0.1
+    assert read_spread(reads, 1 << 28) == read_spread(reads, 1 << 31) == 6.86
+    assert read_spread((), 1) is None
+    cleared = made_loop(WASTE, "cleared")["verdicts"][WASTE]
+    assert doubted(cleared, WASTE, 0.1) == cleared
+    assert doubted(cleared, HOST, 6.86) == cleared
+    assert doubted(cleared, WASTE, 6.86)["status"] == "cannot_tell"
+    assert "686%" in doubted(cleared, WASTE, 6.86)["summary"]

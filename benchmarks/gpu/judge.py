@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from counted import joined_with, model_bytes
 from driver import Run
+from expected import doubted, judged_by, outcome, read_spread
 from synthetic import Shape
 
 from rooflens.analyzer.roofline import Roofline
@@ -97,19 +98,36 @@ def window_of(run: Run, analysis: StepAnalysis | None, problem: str | None, coun
     )
 
 
-def verdicts(run: Run, roofs: Roofs) -> dict[str, Any]:
-    """The counters beside the model, and each judged rule's answer, by what was calibrated here where that is known."""
+def verdicts(run: Run, roofs: Roofs, weight_bytes: int) -> dict[str, Any]:
+    """The counters beside the model, and each judged rule's answer, by what was calibrated here where that is known.
+
+    ``weight_bytes`` are read in a pass: how far reads of about so many spread says what the answers are worth.
+    """
     roofline = roofs.roofline(run.recording.info, True) or roofs.roofline(run.recording.info, False)
     analysis = roofline.analyse_all(run.steps) if roofline else None
     counters = joined_with(run, analysis, roofs.hardware)
     window = window_of(run, analysis, roofs.problem, counters)
     case = Case((window,), (window_figures(window),), roofline, roofs.hardware)
-    said = {str(code): _said(RULES[code](case)) for code in JUDGED if code in RULES}
-    return {"counters": asdict(counters) if counters else None, "verdicts": said}
+    spread_ratio = read_spread(roofs.calibration.reads, weight_bytes) if roofs.calibration else None
+    said = {str(code): doubted(_said(RULES[code](case)), code, spread_ratio) for code in JUDGED if code in RULES}
+    return {"counters": asdict(counters) if counters else None, "read_spread_ratio": spread_ratio, "verdicts": said}
+
+
+def judged(run: Run, shape: Shape, roofs: Roofs) -> dict[str, Any]:
+    """All that is said of a loop, with the finding it was made for against the one that came."""
+    loop = figures(run, shape, roofs) | verdicts(run, roofs, shape.weight_bytes)
+    return loop | {"outcome": outcome(loop)}
 
 
 def _said(finding: Finding) -> dict[str, Any]:
-    return {"status": str(finding.status), "summary": finding.summary, "missing": list(finding.missing)}
+    evidence = {fact.name: fact.value for fact in finding.evidence}
+    return {
+        "status": str(finding.status),
+        "summary": finding.summary.removeprefix("cannot tell: "),
+        "missing": list(finding.missing),
+        "evidence": evidence,
+        "judged_by": judged_by(finding.code, evidence),
+    }
 
 
 def middle(steps: StepTable, name: str) -> float | None:

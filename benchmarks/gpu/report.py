@@ -13,7 +13,7 @@ def text(result: Mapping[str, Any]) -> str:
     """Every part, one after the other."""
     return "\n".join(
         (*_head(result), "", *_times(result), "", *_bytes(result), "", *_graphs(result), "", *_rules(result),
-         "", *_not_done(result))
+         "", *_expected(result), "", *_not_done(result))
     )  # fmt: skip
 
 
@@ -90,9 +90,21 @@ def _graphs(result: Mapping[str, Any]) -> Iterator[str]:
 def _rules(result: Mapping[str, Any]) -> Iterator[str]:
     yield "what the rules say"
     for loop in result["loops"]:
-        yield f"  {loop['name']}{': made for ' + loop['made_for'] if loop['made_for'] else ''}"
+        yield f"  {loop['name']}"
         for code, said in loop["verdicts"].items():
             yield f"    {code:20} {said['status']:12} {said['summary']}"
+            if said["judged_by"]:
+                yield f"    {'':20} {'':12} {said['judged_by']}"
+
+
+def _expected(result: Mapping[str, Any]) -> Iterator[str]:
+    """The loops that are made for a finding; of the others nothing is expected, an eager one may well be slow."""
+    yield "expected against got"
+    for loop in result["loops"]:
+        if (found := loop["outcome"]) is not None:
+            why = f": {found['why']}" if found["why"] else ""
+            asked = f"{found['code']} expected {found['expected']}, got {found['got']}"
+            yield f"  {loop['name']}: {asked}: {found['outcome']}{why}"
 
 
 def _not_done(result: Mapping[str, Any]) -> Iterator[str]:
