@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
@@ -13,9 +14,16 @@ from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 SCHEMA = 1
 KINDS = ("cpu", "cuda", "rocm")
 LARGEST = 2**63  # of a whole number
+# What a device of these years can be: far beyond every one there is, so that only what nobody measured is refused.
+BYTES_PER_S, FLOP_PER_S, HZ = (1e5, 1e15), (1e6, 1e19), (1e6, 1e11)
+SECONDS = (1e-9, 3600.0)
+DATES_UNIX_S = (1577836800.0, 7258118400.0)  # 2020 to 2200
+ROUNDED = 1e-9  # the mean of equal values may differ from them by a last digit
 
 Value = TypeVar("Value")
 Curve = tuple[tuple[int, Measured], ...]
+Bounds = tuple[float, float]
+Reader = Callable[[Any, str], Measured]
 
 
 def parse(words: bytes) -> Calibration:
@@ -30,16 +38,16 @@ def parse(words: bytes) -> Calibration:
         raise ValueError(f"it has schema {str(schema)[:20]}, this release reads {SCHEMA}")
     return Calibration(
         identity=_identity(fields.get("identity")),
-        measured_unix_s=_number(fields.get("measured_unix_s"), "measured_unix_s"),
+        measured_unix_s=_within(fields.get("measured_unix_s"), "measured_unix_s", DATES_UNIX_S),
         took_s=_number(fields.get("took_s"), "took_s"),
         versions=_by_name(fields.get("versions", {}), "versions", _word),
-        clocks_hz=_by_name(fields.get("clocks_hz", {}), "clocks_hz", _positive),
-        reads=_curve(fields.get("reads", []), "reads"),
-        copies=_curve(fields.get("copies", []), "copies"),
-        attention=_curve(fields.get("attention", []), "attention"),
-        products=_by_name(fields.get("products", {}), "products", _measured),
-        launch_s=_optional(fields.get("launch_s"), "launch_s", _measured),
-        graph_launch_s=_optional(fields.get("graph_launch_s"), "graph_launch_s", _measured),
+        clocks_hz=_by_name(fields.get("clocks_hz", {}), "clocks_hz", partial(_within, bounds=HZ)),
+        reads=_curve(fields.get("reads", []), "reads", _bandwidth),
+        copies=_curve(fields.get("copies", []), "copies", _bandwidth),
+        attention=_curve(fields.get("attention", []), "attention", _bandwidth),
+        products=_by_name(fields.get("products", {}), "products", partial(_rate, bounds=FLOP_PER_S)),
+        launch_s=_optional(fields.get("launch_s"), "launch_s", _time),
+        graph_launch_s=_optional(fields.get("graph_launch_s"), "graph_launch_s", _time),
         all_reduce_s=_by_devices(fields.get("all_reduce_s", {}), "all_reduce_s"),
         flags=tuple(_word(one, "flags") for one in _list(fields.get("flags", []), "flags")),
     )
@@ -65,21 +73,39 @@ def _identity(data: Any) -> MachineIdentity:
     )
 
 
-def _measured(data: Any, where: str) -> Measured:
+def _measured(data: Any, where: str, bounds: Bounds) -> Measured:
     fields = _mapping(data, where)
     return Measured(
-        median=_positive(fields.get("median"), f"{where}.median"),
-        best=_positive(fields.get("best"), f"{where}.best"),
+        median=_within(fields.get("median"), f"{where}.median", bounds),
+        best=_within(fields.get("best"), f"{where}.best", bounds),
         spread_ratio=_number(fields.get("spread_ratio"), f"{where}.spread_ratio"),
         count=_whole(fields.get("count"), f"{where}.count"),
     )
 
 
-def _curve(data: Any, where: str) -> Curve:
+def _rate(data: Any, where: str, bounds: Bounds) -> Measured:
+    found = _measured(data, where, bounds)
+    if found.best < found.median * (1 - ROUNDED):
+        raise ValueError(f"{where}.best is less than its median")
+    return found
+
+
+def _bandwidth(data: Any, where: str) -> Measured:
+    return _rate(data, where, BYTES_PER_S)
+
+
+def _time(data: Any, where: str) -> Measured:
+    found = _measured(data, where, SECONDS)
+    if found.best > found.median * (1 + ROUNDED):
+        raise ValueError(f"{where}.best is more than its median")
+    return found
+
+
+def _curve(data: Any, where: str, read: Reader) -> Curve:
     points = []
     for pair in _list(data, where):
         size, value = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
-        points.append((_whole(size, f"{where}: a size"), _measured(value, where)))
+        points.append((_whole(size, f"{where}: a size"), read(value, where)))
     if any(after[0] <= before[0] for before, after in itertools.pairwise(points)):
         raise ValueError(f"{where} is not in ascending order of bytes")
     return tuple(points)
@@ -91,7 +117,9 @@ def _by_devices(data: Any, where: str) -> dict[int, Curve]:
         count = int(name) if name.isdecimal() and len(name) < 6 else 0
         if count < 2:
             raise ValueError(f"{where} is for {name[:20]} devices")
-        found[count] = _curve(curve, where)
+        found[count] = _curve(curve, where, _time)
+        if not found[count]:
+            raise ValueError(f"{where}.{count} is empty")
     return found
 
 
@@ -130,10 +158,10 @@ def _number(data: Any, where: str) -> float:
     return float(data)
 
 
-def _positive(data: Any, where: str) -> float:
-    value = _number(data, where)
-    if value == 0:
-        raise ValueError(f"{where} is 0")
+def _within(data: Any, where: str, bounds: Bounds) -> float:
+    value, (least, most) = _number(data, where), bounds
+    if not least <= value <= most:
+        raise ValueError(f"{where} is {value:g}, which is not within {least:g} and {most:g}")
     return value
 
 

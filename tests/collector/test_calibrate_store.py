@@ -19,6 +19,7 @@ DAY_S = 86400.0
 NOW_S = 1_800_000_000.0
 IDENTITY = MachineIdentity("cuda", "NVIDIA H200", "0123456789abcdef", "GPU-1111", 150_000_000_000, 132, 50 << 20)
 RATE = Measured(2.5e12, 2.75e12, 0.04, 31)
+TIME = Measured(2e-5, 1.8e-5, 0.04, 31)
 CALIBRATION = Calibration(
     identity=IDENTITY,
     measured_unix_s=NOW_S - DAY_S,
@@ -31,7 +32,7 @@ CALIBRATION = Calibration(
     products={"bf16": RATE, "fp8": RATE},
     launch_s=Measured(4e-6, 3.5e-6, 0.1, 30),
     graph_launch_s=Measured(1e-6, 9e-7, 0.1, 30),
-    all_reduce_s={2: ((16384, RATE),), 8: ((16384, RATE), (1 << 20, RATE))},
+    all_reduce_s={2: ((16384, TIME),), 8: ((16384, TIME), (1 << 20, TIME))},
     flags=("others used the machine: a test",),
 )
 VERSIONS = {"torch": "2.14.1", "driver": "580.65.06", "numpy": "2.9.0"}
@@ -122,7 +123,8 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         load(Path("a\0b"))
 
 
-POINT = {"median": 1.0, "best": 1.0, "spread_ratio": 0.0, "count": 3}
+POINT = {"median": 1e9, "best": 1e9, "spread_ratio": 0.0, "count": 3}
+MOMENT = {"median": 2e-6, "best": 1e-6, "spread_ratio": 0.0, "count": 3}
 WRONG: list[tuple[str, Any, str]] = [
     ("identity", None, "identity is no object"),
     ("identity", {"kind": "tpu", "name": "x"}, "identity.kind is none of cpu, cuda, rocm"),
@@ -136,7 +138,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("took_s", 10**400, "took_s is out of range"),
     ("versions", [], "versions is no object"),
     ("versions", {"torch": 2.1}, "versions.torch is no line of text"),
-    ("clocks_hz", {"sm": 0}, "clocks_hz.sm is 0"),
+    ("clocks_hz", {"sm": 0}, "clocks_hz.sm is 0, which is not within 1e+06 and 1e+11"),
+    ("measured_unix_s", 2**62, "measured_unix_s is 4.61169e+18, which is not within"),  # no calendar has its year
+    ("measured_unix_s", 0, "measured_unix_s is 0, which is not within"),
     ("reads", {}, "reads is no list"),
     ("reads", [1], "reads: a size is no whole number above 0"),
     ("reads", [[0, POINT]], "reads: a size is no whole number above 0"),
@@ -145,9 +149,17 @@ WRONG: list[tuple[str, Any, str]] = [
     ("copies", [[2, POINT], [1, POINT]], "copies is not in ascending order of bytes"),
     ("attention", [[1, POINT], [1, POINT]], "attention is not in ascending order of bytes"),
     ("attention", [[1, {**POINT, "median": -5.0}]], "attention.median is out of range"),
-    ("attention", [[1, {**POINT, "best": 0}]], "attention.best is 0"),
+    ("attention", [[1, {**POINT, "best": 0}]], "attention.best is 0, which is not within"),
     ("attention", [[1, {**POINT, "spread_ratio": None}]], "attention.spread_ratio is no number"),
     ("attention", [[1, {**POINT, "count": 0}]], "attention.count is no whole number above 0"),
+    ("reads", [[1, {**POINT, "median": 5e-324}]], "reads.median is 4.94066e-324, which is not within"),
+    ("reads", [[1, {**POINT, "median": 2e9}]], "reads.best is less than its median"),
+    ("copies", [[1, {**POINT, "best": 9e18}]], "copies.best is 9e+18, which is not within"),
+    ("products", {"fp32": {**POINT, "median": 2e9}}, "products.fp32.best is less than its median"),
+    ("launch_s", {**MOMENT, "median": 5e-7}, "launch_s.best is more than its median"),
+    ("graph_launch_s", POINT, "graph_launch_s.median is 1e+09, which is not within"),
+    ("all_reduce_s", {"2": []}, "all_reduce_s.2 is empty"),
+    ("all_reduce_s", {"2": [[8, POINT]]}, "all_reduce_s.median is 1e+09, which is not within"),
     ("products", {"bf16": {}}, "products.bf16.median is no number"),
     ("launch_s", 5e-6, "launch_s is no object"),
     ("all_reduce_s", {"1": []}, "all_reduce_s is for 1 devices"),
