@@ -29,6 +29,7 @@ from rooflens.analyzer.rules.counted import (
     doubt_of_neighbours,
     working,
 )
+from rooflens.analyzer.rules.mixed_rows import widened
 from rooflens.analyzer.rules.waste_bytes import moved_bytes
 from rooflens.analyzer.sums import Mask, filled, steps_of
 from rooflens.findings import Code, Evidence, Finding
@@ -72,6 +73,7 @@ def memory_bound_waste(case: Case) -> Finding:
     clocks = _low_clocks(case)
     if clocks is not None:
         reach = at_low_clocks(reach, clocks, roofline, table, analysis)
+    reach = widened(reach, table, analysis)
     observed_s, slow_s = float(analysis.observed_s[rows].sum()), float(reach.slow_s[rows].sum())
     evidence = _evidence(analysis, reach, rows)
     if observed_s <= MARGIN_RATIO * slow_s:

@@ -10,6 +10,7 @@ from rooflens.analyzer.reachable_steps import Reachable
 from rooflens.analyzer.rules.bounds import NOISE_RATIO, bounds
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.clocks import MEMORY_CLOCK, SM_CLOCK, Clocks, of_low, steps_at
+from rooflens.analyzer.rules.mixed_rows import widened
 from rooflens.analyzer.sums import Mask
 from rooflens.model_records import StepAnalysis
 
@@ -49,6 +50,7 @@ def throttle_cost(case: Case, clocks: Clocks, low: tuple[str, ...]) -> ThrottleC
     full, present = (steps_at(roofline, table, analysis, *at) for at in ((1.0, 1.0), of_low(clocks, low)))
     if full is None or present is None:
         return None
+    full, present = (widened(reach, table, analysis) for reach in (full, present))
     contradicted = _too_fast(analysis, clocks, low)
     rows = analysis.compared & (present.reachable_s >= LONGER_RATIO * full.reachable_s)
     if not rows.any():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_counters import HEALTHY, beside, counters
 from made_windows import INFO, ROOFLINE, case, info_with, merged, steps, window
@@ -66,6 +66,20 @@ def test_a_hung_collective_at_full_gpu_util_is_no_working_device() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@example(
+    seed=1,
+    batch=1,
+    context=1,
+    prompt=512,
+    share=1.0,
+    sm=1.0,
+    memory=1.0,
+    bytes_ratio=1.0,
+    covered=1.0,
+    capped=0.0,
+    together=5,
+    ahead=False,
+)  # a page whose rows hold prompts and decode steps
 @given(
     seed=st.integers(0, 2**32 - 1),
     batch=st.integers(1, 200),
@@ -173,3 +187,17 @@ def test_not_to_know_who_else_computes_makes_a_finding_by_counters_less_sure(cod
     assert unknown.status is alone.status is Status.FIRING
     assert unknown.confidence == pytest.approx((alone.confidence or 0.0) - 0.1)
     assert unknown.price == alone.price
+
+
+@pytest.mark.parametrize("prompt", [512, 2000, 8000])
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.3])
+@pytest.mark.parametrize("batch", [1, 32, 100])
+def test_rows_of_a_page_that_mix_prompts_and_decode_are_no_fault(prompt: int, share: float, batch: int) -> None:
+    """Steps as published, each bound by its own side: five of them together take longer than five equal ones."""
+    prompts = np.where(np.random.default_rng(1).random(200) < share, prompt, 0)
+    plain = steps(200, batch, 500, prompts)
+    reach = reachable(ROOFLINE, plain, ROOFLINE.analyse(plain))
+    assert reach is not None
+    page = merged(steps(200, batch, 500, prompts, observed_s=reach.reachable_s), 5)
+    facts = HEALTHY | {"graphics_ratio": 1.0, "sm_clock_ratio": 0.8, "throttled_ratio": {Throttle.POWER_CAP: 1.0}}
+    assert raised(beside(page, AHEAD, **facts)) <= {Code.PREFILL_INTERFERENCE}
