@@ -92,7 +92,7 @@ def _firing(
     takes = f"takes {cost.shown_s / judged_s:.0%} of the engine's time"
     if not cost.clear:
         takes = f"may take {cost.shown_s / judged_s:.0%} of the engine's time, or kernels that are slower than most do"
-    beside = _slowest(counters) + (f"; {SHARED} as well" if counters.shared else "")
+    beside = _slowest(counters, names) + (f"; {SHARED} as well" if counters.shared else "")
     doubts = (counters.devices < counters.devices_expected) + bool(counters.shared) + (not cost.clear)
     return firing(
         case,
@@ -125,10 +125,12 @@ def _price(case: Case, cost: ThrottleCost, judged_s: float) -> Price:
     return priced(cost.shown_s, 0.0 if waits else cost.low_s, cost.high_s, judged_s, f"{derivation} ({ends})")
 
 
-def _slowest(counters: WindowCounters) -> str:
-    """Whose clocks these are, of several devices."""
-    if counters.devices < 2 or counters.slowest_uuid is None:
+def _slowest(counters: WindowCounters, names: tuple[str, ...]) -> str:
+    """Whose clocks these are, of several devices; which of them has the lowest memory clock is not told."""
+    if counters.devices < 2:
         return ""
+    if counters.slowest_uuid is None or SM_CLOCK not in names:
+        return f": the lowest of {counters.devices} devices, and the others run at its speed"
     return f": of {counters.devices} devices {counters.slowest_uuid} is the slowest, and the others run at its speed"
 
 

@@ -356,6 +356,8 @@ def test_the_slowest_device_is_named() -> None:
     assert {e.name: e.value for e in found.evidence}["slowest_device"] == "GPU-5"
     alone = judge(prompts(4.0), **facts)
     assert "slowest" not in alone.summary
+    memory = judge(steps(factor=4.0), devices=8, devices_expected=8, memory_clock_ratio=0.5, slowest_uuid="GPU-5")
+    assert memory.summary.endswith(": the lowest of 8 devices, and the others run at its speed")
     assert alone.price == found.price
 
 
