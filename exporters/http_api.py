@@ -6,7 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rooflens.live_records import Snapshot
 
 PATHS = ("/metrics", "/healthz", "/api/v1/engines", "/api/v1/steps", "/api/v1/findings", "/api/v1/roofline")
+# What may be asked of the API; anything else is refused, or somebody would take a narrowing for done that was not.
+QUERY = {"/api/v1/steps": ("model_name", "engine", "last"), "/api/v1/findings": ("status", "code")}
 READ = ["GET", "HEAD"]
 STALE_S = 30.0  # thirty turns of the loop: it hangs, and what it said last is no longer so
 MOST_NAME_CHARACTERS = 10_000
@@ -69,21 +71,31 @@ def _add_pages(app: FastAPI, published: Published) -> None:
 
 
 def _add_api(app: FastAPI, published: Published) -> None:
-    @app.api_route("/api/v1/engines", methods=READ)
+    known = [Depends(_known_query)]
+
+    @app.api_route("/api/v1/engines", methods=READ, dependencies=known)
     def engines() -> Response:
         return answer(engines_json(_current(published)))
 
-    @app.api_route("/api/v1/findings", methods=READ)
+    @app.api_route("/api/v1/findings", methods=READ, dependencies=known)
     def findings(status: Status | None = None, code: Code | None = None) -> Response:
         return answer(findings_json(_current(published), status, code))
 
-    @app.api_route("/api/v1/steps", methods=READ)
+    @app.api_route("/api/v1/steps", methods=READ, dependencies=known)
     def steps(model_name: Name = None, engine: Name = None, last: Last = 100) -> Response:
         return answer(steps_json(_current(published), model_name, engine, last))
 
-    @app.api_route("/api/v1/roofline", methods=READ)
+    @app.api_route("/api/v1/roofline", methods=READ, dependencies=known)
     def roofline() -> Response:
         return answer(roofline_json(_current(published)))
+
+
+async def _known_query(request: Request) -> None:
+    """400 for a parameter that the path does not know, which names those that it does."""
+    known = QUERY.get(request.url.path, ())
+    if odd := [name for name in request.query_params if name not in known]:
+        there_are = f"there are: {', '.join(known)}" if known else "there are none here"
+        raise HTTPException(400, f"unknown parameter {odd[0][:80]!r}; {there_are}")
 
 
 def _add_faults(app: FastAPI) -> None:
