@@ -232,12 +232,23 @@ def test_without_matplotlib_only_a_picture_fails(tmp_path: Path) -> None:
 
 
 def test_the_list_names_models_and_hardware(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["predict", "--list"])
-    assert stopped.value.code == 0
+    assert main(["predict", "--list"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^  deepseek-v3 +deepseek-ai/DeepSeek-V3$", out, re.MULTILINE)
     assert re.search(r"^  h100-sxm5-80 +H100 SXM5 80 GB$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", [["--list", "--json"], ["--json", "--list"]])
+def test_the_list_is_json_where_that_is_asked_for(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(["predict", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"id": "deepseek-v3", "hf_id": "deepseek-ai/DeepSeek-V3"} in found["models"]
+    assert {"id": "h100-sxm5-80", "name": "H100 SXM5 80 GB"} in found["hardware"]
+    assert found["hardware"][-1] == {"id": "this-cpu", "name": None}
+    assert "fp8" in found["weight_formats"]
+    assert "fp8" in found["kv_formats"]
+    assert main(["predict", "--json"]) == 2
+    assert "required: --hardware" in capsys.readouterr().err
 
 
 def test_the_readme_counts_what_is_known() -> None:

@@ -34,6 +34,7 @@ from rooflens.cli.plot_file import check_picture, draw
 from rooflens.cli.plot_text import plot_lines
 from rooflens.cli.predict_answer import Answer, Sources
 from rooflens.cli.predict_json import answer_json, hardware_json, impossible_json, what_if_json
+from rooflens.cli.predict_list import names_json, names_text
 from rooflens.cli.predict_notes import misfit, remarks
 from rooflens.cli.predict_options import Sweep, add_arguments, sweep_of
 from rooflens.cli.predict_panels import Group, batches_to_draw, groups_of, roofline_panel, throughput_panel, widest_axis
@@ -51,6 +52,9 @@ __all__ = ["add_arguments", "run"]
 
 def run(args: argparse.Namespace) -> int:
     """Print the prediction of one point, of a sweep or of what-ifs, as tables or as JSON, and draw the plot."""
+    if args.list:
+        print(json_text(names_json()) if args.json else names_text())
+        return 0
     weights = weight_format(args.weights) if args.weights else None
     sources, sweep, changes = Sources(), sweep_of(args), what_ifs(args.set)
     if args.model is None:

@@ -84,17 +84,17 @@ class Sweep:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `rooflens predict`."""
-    _add_what(parser)
+    hardware = _add_what(parser)
     _add_spread(parser.add_argument_group("how the model is spread (N,... may be a sweep, as below)"))
     _add_point(
         parser.add_argument_group("the operating point (N,... may be a sweep: 1..512, 1..512:64, 1,2,4; k is 1024)")
     )
     _add_formats(parser.add_argument_group("formats and memory"))
     _add_speculation(parser.add_argument_group("speculative decoding"))
-    _add_output(parser.add_argument_group("what is shown"))
+    _add_output(parser.add_argument_group("what is shown"), hardware)
 
 
-def _add_what(parser: argparse.ArgumentParser) -> None:
+def _add_what(parser: argparse.ArgumentParser) -> argparse.Action:
     add = parser.add_argument
     add(
         "--model",
@@ -102,13 +102,14 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         help="a known model, the config.json of another, its folder (safetensors files give exact bytes) or a GGUF "
         "file; without it only the hardware's ridge is shown",
     )
-    add(
+    hardware = add(
         "--hardware",
         metavar="ID",
         required=True,
         help="a known device, the name NVML gives it (of a MIG slice too), a TOML file of yours, or this-cpu",
     )
     add_calibration_option(parser, "what is kept of this-cpu, for other devices none")
+    return hardware
 
 
 def _add_spread(group: argparse._ArgumentGroup) -> None:
@@ -226,7 +227,7 @@ def _add_speculation(group: argparse._ArgumentGroup) -> None:
     add("--draft-model", metavar="NAME|PATH", help="the drafting model of --spec-method model")
 
 
-def _add_output(group: argparse._ArgumentGroup) -> None:
+def _add_output(group: argparse._ArgumentGroup, hardware: argparse.Action) -> None:
     add = group.add_argument
     add(
         "--set",
@@ -237,7 +238,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     )
     add("--fail-if-misfit", action="store_true", help="exit with 1 where any of what was asked does not fit the memory")
     add("--plot", metavar="FILE|-", help="roofline and tokens/s against batch: a .svg or .png, or - for the terminal")
-    add("--list", action=ListNames, help="the known models, devices and formats, and nothing else")
+    add("--list", action=ListNames, released=hardware, help="the known models, devices, formats and nothing else")
     add("--json", action="store_true", help="JSON in SI units, null for what is not known; a list of a sweep")
 
 
