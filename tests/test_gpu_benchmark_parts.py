@@ -20,7 +20,7 @@ from decode_loop import Loop
 from driver import Case, Run, cases
 from expected import doubted, missed, outcome, read_spread
 from judge import Roofs, figures, judged, verdicts
-from report import text
+from report import _flops, text
 from synthetic import ON_CPU, ON_GPU, Shape
 
 from rooflens.analyzer.hardware import find_hardware
@@ -206,6 +206,7 @@ def test_the_report_has_a_line_for_everything(torch: SimpleNamespace, double: Do
     assert "eager, batch 1: memory_bound_waste expected firing, got cleared: NOT as expected" in said
     assert "allowed are 1.05 x " in said
     assert "cannot tell: " not in said
+    assert [_flops(rate) for rate in (1.351e11, 9.89e14)] == ["135.1 GFLOP/s", "989.00 TFLOP/s"]
     assert "  nothing was left out" in lines
     (line,) = [line for line in lines if line.startswith("  eager, batch 1") and "1.000" in line]
     assert line.split()[3:5] == [f"{ON_GPU.step_bytes(1) / 1e6:,.3f}"] * 2

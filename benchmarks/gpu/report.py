@@ -38,7 +38,7 @@ def _head(result: Mapping[str, Any]) -> Iterator[str]:
             told = f"{_rate(rate['median'])}, spread {rate['spread_ratio']:.1%}"
             yield f"             {name} of {size / 1e6:,.0f} MB: {told}"
     for number_format, rate in calibration["products"].items():
-        yield f"             products in {number_format}: {rate['median'] / 1e12:,.2f} TFLOP/s"
+        yield f"             products in {number_format}: {_flops(rate['median'])}"
     for name in ("launch_s", "graph_launch_s"):
         if calibration[name] is not None:
             yield f"             {name.removesuffix('_s').replace('_', ' ')}: {_time(calibration[name]['median'])}"
@@ -133,6 +133,11 @@ def _megabytes(count: float | None) -> str:
 
 def _ratio(ratio: float | None) -> str:
     return DASH if ratio is None else f"{ratio:.3f}"
+
+
+def _flops(flop_per_s: float) -> str:
+    """A CPU reaches so little of a TFLOP/s that nothing of it would be left."""
+    return f"{flop_per_s / 1e12:,.2f} TFLOP/s" if flop_per_s >= 1e12 else f"{flop_per_s / 1e9:,.1f} GFLOP/s"
 
 
 def _rate(bytes_per_s: float) -> str:
