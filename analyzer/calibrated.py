@@ -16,6 +16,7 @@ from statistics import median
 
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.hardware import all_names, find_hardware
+from rooflens.analyzer.pass_floor import falling, pass_rate
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 from rooflens.model_records import DISTURBED, Efficiency, HardwareSpec
 from rooflens.records import RooflensError
@@ -38,23 +39,22 @@ def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> Hard
 
     An engine reads its weights in every pass, so what caches keep of ``read_bytes`` from pass to pass is in the rate of
     a read of so many bytes over and over, and no bytes need to be excepted (``cache_bytes`` None). The bandwidth is
-    the best of any read of at least the largest measured size that is not above ``read_bytes``: a read between two
-    sizes may be as fast as the smaller. Without ``read_bytes`` it is that of memory, and the caches are excepted.
+    that of pass_floor: what no pass of so many bytes beats. Without ``read_bytes`` it is that of memory, the best of
+    four caches or more, and the caches are excepted.
     RooflensError for the calibration of another kind of device, or one without reads or products.
     """
     if calibration.identity.kind != CPU:
         raise RooflensError(f"this calibration is of {calibration.identity.name}, not of a CPU: give --hardware ID")
-    points = sorted((*calibration.reads, *calibration.copies), key=lambda point: point[0])
-    if not points or not calibration.products:
+    if not (calibration.reads or calibration.copies) or not calibration.products:
         raise RooflensError("this calibration holds no reads or no products: run 'rooflens calibrate' again")
+    all_best = best_passes(calibration)
     cache_bytes = calibration.identity.cache_bytes
-    wanted = read_bytes if read_bytes else MEMORY_MULTIPLE * (cache_bytes or points[-1][0])
-    least = max((size for size, _ in points if size <= wanted), default=points[0][0])
-    if not read_bytes:
-        least = min((size for size, _ in points if size >= wanted), default=points[-1][0])
     ceiling = {name: rate.best for name, rate in calibration.products.items()}
-    bandwidth = max(rate.best for size, rate in points if size >= least)
-    all_best = tuple((size, rate.best) for size, rate in points)
+    if read_bytes:
+        bandwidth = pass_rate(all_best, read_bytes)
+    else:
+        wanted = MEMORY_MULTIPLE * (cache_bytes or all_best[-1][0])
+        bandwidth = next((rate for size, rate in all_best if size >= wanted), all_best[-1][1])
     return HardwareSpec(
         id=THIS_CPU,
         name=calibration.identity.name,
@@ -69,6 +69,11 @@ def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> Hard
         source=f"measured on this machine by rooflens calibrate, {date_text(calibration)}",
         flags=calibration.flags,
     )
+
+
+def best_passes(calibration: Calibration) -> tuple[tuple[int, float], ...]:
+    """(bytes, bytes/s) of the best passes over so many bytes, whatever read them, in ascending order."""
+    return tuple(falling((size, rate.best) for size, rate in (*calibration.reads, *calibration.copies)))
 
 
 def fits(identity: MachineIdentity, hardware: HardwareSpec) -> bool:
