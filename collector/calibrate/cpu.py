@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from rooflens.collector.cpu_roof import KERNELS, MEMORY_MULTIPLE, MEMORY_SHARE, 
 
 SMALLEST_BYTES = 64 << 10
 SMALLEST_COPY_BYTES = 1 << 20  # below this it is the first caches that are read, from which no engine reads weights
-STEP = 4  # from one size to the next
+STEP, FINE_STEP = 4, 2  # from one size to the next, and from a part of the last-level cache on
+FINE_FROM = 4  # as a part of it: around its edge the rate falls, and the floor between two sizes is that of the smaller
 BYTES_A_SECOND_GIVEN = 80_000_000  # of the time: a round reads all sizes a few times, and there are ten rounds or more
 ROW = 1024  # elements, for cutting an array in pieces
 PIECE_BYTES = 16 << 20  # a millisecond: shorter than a slice of the scheduler, far longer than starting a thread
@@ -44,7 +46,8 @@ def quantities(seconds: float, clock: Clock, pool: ThreadPoolExecutor, root: Pat
     ``reads`` and ``copies`` read the same bytes again and again, so they are by the bytes that an engine reads in each
     pass: what caches keep from one pass to the next is in the rate.
     """
-    sizes = read_sizes(largest_bytes(seconds, root))
+    sizes = read_sizes(largest_bytes(seconds, root), last_level_cache_bytes(usable_cores(), root))
+    coarse = {*read_sizes(sizes[-1], math.inf)}
     data, cache = _Data(sizes[-1]), _Data(CACHE_BYTES)
     timer = wall_timer(clock)
     between = min(BETWEEN_BYTES, sizes[-1])
@@ -54,12 +57,15 @@ def quantities(seconds: float, clock: Clock, pool: ThreadPoolExecutor, root: Pat
         found.append(
             Quantity("products", name, Lazy(partial(_products, kind, longest_s, timer)), needed=name == "fp32")
         )
-    by_size = [Quantity("reads", size, Lazy(partial(_weights, data, size, timer))) for size in sizes]
+    by_size = []
     for size in sizes:
+        finer = size not in coarse
+        by_size.append(Quantity("reads", size, Lazy(partial(_weights, data, size, timer)), finer=finer))
         if size >= SMALLEST_COPY_BYTES:
-            by_size.append(Quantity("copies", size, Lazy(partial(_plain_reads, data, size, pool, clock))))
+            plain = Lazy(partial(_plain_reads, data, size, pool, clock))
+            by_size.append(Quantity("copies", size, plain, finer=finer))
     by_size += [Quantity("attention", size, Lazy(partial(_attention, cache, size, timer))) for size in ATTENTION_BYTES]
-    return found + sorted(by_size, key=lambda one: int(one.key or 0))
+    return found + sorted(by_size, key=lambda one: (one.finer, int(one.key or 0)))
 
 
 class _Data:
@@ -86,12 +92,12 @@ def largest_bytes(seconds: float, root: Path = Path("/")) -> int:
     return max(SMALLEST_COPY_BYTES, min(wanted, int(allowed)) >> 20 << 20)
 
 
-def read_sizes(largest: int) -> list[int]:
-    """From 64 KiB in steps of four to ``largest``; none close below that."""
+def read_sizes(largest: int, cache_bytes: float) -> list[int]:
+    """From 64 KiB in steps of four to ``largest``, of two from a quarter of the last-level cache; none close below."""
     sizes, size = [], SMALLEST_BYTES
     while size <= largest / 2:
         sizes.append(size)
-        size *= STEP
+        size *= FINE_STEP if size * FINE_STEP >= cache_bytes / FINE_FROM else STEP
     return [*sizes, largest]
 
 

@@ -42,6 +42,7 @@ class Quantity:
     sample: Callable[[], Sampled]
     less_is_better: bool = False
     needed: bool = False  # left out for want of time only after all that are not
+    finer: bool = False  # left out for want of time before all that are not
 
     @property
     def words(self) -> str:
@@ -195,7 +196,7 @@ class Rounds:
         if number >= LEAST_ROUNDS:
             return bool(self._costs_s)
         while len(self._costs_s) > 1 and sum(self._costs_s.values()) * needed > left_s > 0:
-            dearest = max(self._costs_s, key=lambda one: (not one.needed, self._costs_s[one]))
+            dearest = max(self._costs_s, key=lambda one: (one.finer, not one.needed, self._costs_s[one]))
             del self._costs_s[dearest]
             self._samples.pop(dearest, None)
             self._outcome.problems.append(f"{dearest.words} is not known: {TOO_LONG}")

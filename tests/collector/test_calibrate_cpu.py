@@ -91,10 +91,22 @@ def test_what_is_measured_makes_sense() -> None:
 
 
 def test_sizes() -> None:
-    assert cpu.read_sizes(1 << 20) == [64 << 10, 256 << 10, 1 << 20]
-    assert cpu.read_sizes(3 << 20) == [64 << 10, 256 << 10, 1 << 20, 3 << 20]
-    assert cpu.read_sizes(1 << 30)[-2:] == [256 << 20, 1 << 30]
-    assert cpu.largest_bytes(0.0001) == 1 << 20
+    mib = 1 << 20
+    assert cpu.read_sizes(mib, mib * 8) == [64 << 10, 256 << 10, mib]
+    assert cpu.read_sizes(3 * mib, 32 * mib) == [64 << 10, 256 << 10, mib, 3 * mib]
+    assert cpu.read_sizes(1 << 30, 32 * mib)[-9:] == [(4 << n) * mib for n in range(9)]  # from a quarter of the cache
+    assert cpu.read_sizes(762 * mib, 480 * mib)[-5:] == [16 * mib, 64 * mib, 128 * mib, 256 * mib, 762 * mib]
+    assert cpu.largest_bytes(0.0001) == mib
+
+
+def test_the_finer_sizes_come_last_and_are_the_first_to_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "last_level_cache_bytes", lambda *_: 8 << 20)
+    with ThreadPoolExecutor(2) as pool:
+        found = cpu.quantities(1.0, time.perf_counter, pool)
+    finer = [one for one in found if one.finer]
+    assert {one.key for one in finer} == {2 << 20, 8 << 20}
+    assert {one.field for one in finer} == {"reads", "copies"}
+    assert found[-len(finer) :] == finer
 
 
 def test_much_time_reads_four_caches_and_little_memory_less(tmp_path: Path) -> None:

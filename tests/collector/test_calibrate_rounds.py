@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -75,6 +76,13 @@ def test_the_most_expensive_ones_are_left_out_and_the_needed_ones_last() -> None
     assert sorted(map(str, found.measured["products"])) == ["a", "c"]
     assert found.measured["products"]["c"].count >= LEAST_ROUNDS
     assert found.problems == ["products b is not known: it takes too long for the time given"]
+
+
+def test_finer_sizes_are_left_out_before_dearer_ones() -> None:
+    clock, log = Clock(), []  # type: tuple[Clock, list[str]]
+    dear, finer = costing(clock, 1.0, log, "a"), replace(costing(clock, 0.5, log, "b"), finer=True)
+    found = Rounds(clock, silent).run([dear, finer], 6.5)
+    assert list(found.measured["products"]) == ["a"]
 
 
 def test_one_that_fails_is_not_known_and_the_others_are() -> None:
