@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from rooflens.collector.calibrate.identity import identities_here, identity_of_cpu, identity_of_torch
 from rooflens.collector.calibrate.run import calibrate
-from rooflens.collector.calibrate.store import Found, find, is_stale, load, save, state_folder, why_foreign
+from rooflens.collector.calibrate.store import (
+    Found,
+    check_folder,
+    find,
+    is_stale,
+    load,
+    save,
+    state_folder,
+    why_foreign,
+    words_of,
+)
 from rooflens.collector.calibrate.versions import versions_here
 
 __all__ = [
     "Found",
     "calibrate",
+    "check_folder",
     "find",
     "identities_here",
     "identity_of_cpu",
@@ -20,4 +31,5 @@ __all__ = [
     "state_folder",
     "versions_here",
     "why_foreign",
+    "words_of",
 ]

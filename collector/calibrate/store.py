@@ -6,13 +6,12 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from rooflens.calibration_records import Calibration, MachineIdentity
+from rooflens.collector.calibrate import place
 from rooflens.collector.calibrate.read_json import parse
 from rooflens.collector.calibrate.versions import changed
 from rooflens.records import RooflensError
@@ -63,32 +62,50 @@ def save(calibration: Calibration, folder: Path) -> Path:
     """Write it below the state folder ``folder``, readable by its owner only, in place of an older one of the same
     identity; the path. RooflensError where that cannot be written.
     """
-    path = path_of(calibration.identity, folder)
-    words = json.dumps(asdict(calibration), indent=1, sort_keys=True, allow_nan=False) + "\n"
+    path, words = path_of(calibration.identity, folder), words_of(calibration)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number, aside = tempfile.mkstemp(prefix=".writing-", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                file.write(words)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(aside)
-            raise
+        place.sweep(path.parent)
+        place.put(path, words)
     except OSError as error:
-        raise RooflensError(
-            f"the calibration could not be written to {path.parent}: {error.strerror or error}; "
-            "set ROOFLENS_STATE_DIR to a folder that can be written"
-        ) from None
+        raise _not_written(path, error) from None
     return path
 
 
-def load(path: Path) -> Calibration:
-    """The calibration in this file; RooflensError, one line, for whatever is wrong with it."""
-    words = _bounded(path)
+def check_folder(folder: Path) -> None:
+    """RooflensError where nothing could be saved below the state folder ``folder``: before anything is measured."""
+    path = folder / SUBFOLDER / "any.json"
+    try:
+        place.check(path, with_folders=True)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def _not_written(path: Path, error: OSError) -> RooflensError:
+    if isinstance(error, IsADirectoryError):
+        return RooflensError(f"{path} is a folder, where the calibration belongs: remove it")
+    return RooflensError(
+        f"the calibration could not be written to {path.parent}: {error.strerror or error}; "
+        "set ROOFLENS_STATE_DIR to a folder that can be written"
+    )
+
+
+def words_of(calibration: Calibration) -> str:
+    """What its file holds; RooflensError for figures that no file of a calibration may hold."""
+    try:
+        words = json.dumps(asdict(calibration), indent=1, sort_keys=True, allow_nan=False) + "\n"
+        parse(words.encode())
+    except ValueError as error:
+        raise RooflensError(f"what was measured cannot be: {error}; {AGAIN}") from None
+    return words
+
+
+def load(path: Path, own: bool = False) -> Calibration:
+    """The calibration in this file; RooflensError, one line, for whatever is wrong with it.
+
+    With ``own`` also for a file that others may have written.
+    """
+    words = _bounded(path, own)
     try:
         return parse(words)
     except UnicodeDecodeError:
@@ -99,15 +116,20 @@ def load(path: Path) -> Calibration:
         raise RooflensError(f"{path} is no calibration: {error}; {AGAIN}") from None
 
 
-def _bounded(path: Path) -> bytes:
+def _bounded(path: Path, own: bool) -> bytes:
     """What the file holds, if it is a file and no longer than a calibration is."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
                 raise RooflensError(f"{path} is no file; give the path of a calibration, or {AGAIN}")
+            if own and (facts.st_uid not in (os.geteuid(), 0) or facts.st_mode & stat.S_IWOTH):
+                raise RooflensError(f"{path} is not used: others may have written it; remove it and {AGAIN}")
             words = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         raise RooflensError(f"no calibration at {path}; measure one: rooflens calibrate") from None
+    except IsADirectoryError:
+        raise RooflensError(f"{path} is no file; give the path of a calibration, or {AGAIN}") from None
     except OSError as error:
         raise RooflensError(f"{path} cannot be read: {error.strerror or error}; check its owner and mode") from None
     except ValueError:  # a null character in the path
@@ -152,10 +174,14 @@ def find(identity: MachineIdentity, folder: Path, now_unix_s: float, versions: M
     Never raises: a file that cannot be read, is of another machine or is stale comes back as ``problem``, one line.
     """
     path = path_of(identity, folder)
-    if not os.path.lexists(path):
-        return Found(problem=_changed_machine(identity, path.parent))
     try:
-        calibration = load(path)
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Found(problem=_changed_machine(identity, path.parent))
+    except OSError as error:  # a folder that this user may not look into holds what nobody knows
+        return Found(problem=f"{path.parent}: {(error.strerror or str(error)).lower()}; check its owner and mode")
+    try:
+        calibration = load(path, own=True)
     except RooflensError as error:
         return Found(path=path, problem=str(error))
     foreign = why_foreign(calibration, identity)

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
-from rooflens.collector.calibrate.store import find, is_stale, load, path_of, save, state_folder, why_foreign
+from rooflens.collector.calibrate.store import (
+    find,
+    is_stale,
+    load,
+    path_of,
+    save,
+    state_folder,
+    why_foreign,
+)
 from rooflens.records import RooflensError
 
 DAY_S = 86400.0
