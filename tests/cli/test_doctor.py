@@ -56,7 +56,7 @@ def test_a_machine_without_an_engine(root: Path) -> None:
     found = list(examine(machine(root)))
     standing, what, remedy = one(found, "engines")
     assert (standing, what) == (MISSING, "no engine that can be watched")
-    assert "install rooflens into the environment of vLLM" in str(remedy)
+    assert "install rooflens into its environment" in str(remedy)
     assert one(found, "ring folder")[0] is NOTE
     assert one(found, "space")[0] is OK
     assert one(found, "sidecar") == (NOTE, "none runs", "rooflens sidecar")
@@ -166,6 +166,17 @@ def test_a_sidecar_that_runs(root: Path) -> None:
     with served({"/healthz": HEALTH}) as port:
         found = one(list(examine(machine(root, sidecar_url=f"127.0.0.1:{port}"))), "sidecar")
     assert (found[0], f"http://127.0.0.1:{port}/metrics" in found[1]) == (OK, True)
+
+
+def test_an_engine_that_a_sidecar_watches_can_be_watched(root: Path) -> None:
+    engines = json.dumps({"engines": [{"state": "live"}, {"state": "gone"}]}).encode()
+    with served({"/healthz": HEALTH, "/api/v1/engines": engines}) as port:
+        found = list(examine(machine(root, sidecar_url=f"127.0.0.1:{port}")))
+    standing, what, remedy = one(found, "engines")
+    assert (standing, remedy) == (OK, None)
+    assert what.startswith(f"1 engine watched by the sidecar at http://127.0.0.1:{port}: rooflens top")
+    with served({"/healthz": HEALTH, "/api/v1/engines": b"{}"}) as port:
+        assert one(list(examine(machine(root, sidecar_url=f"127.0.0.1:{port}"))), "engines")[0] is MISSING
 
 
 def test_what_is_not_installed_is_named_with_its_extra(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

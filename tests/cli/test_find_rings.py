@@ -42,10 +42,10 @@ def process(root: Path, pid: int, command: str, environment: str, parent: int = 
         ("python /x/site-packages/vllm/entrypoints/openai/api_server.py", "VLLM_PLUGINS=a", "leaves rooflens out"),
         ("/usr/bin/vllm serve model", "ROOFLENS_DISABLE=1", "was started with ROOFLENS_DISABLE"),
         (SERVER, "ROOFLENS_DIR=/elsewhere", "writes to /elsewhere"),
-        (SERVER, "VLLM_PLUGINS=rooflens", "vLLM (process 41) runs but records nothing here: name the metrics page"),
-        (TITLED, " " * 90, "vLLM (process 41) runs but records nothing here: name the metrics page"),
-        ("vim vllm.txt", "VLLM_PLUGINS=none", "install rooflens into the environment of vLLM, start"),
-        ("python /usr/bin/vllm chat", "VLLM_PLUGINS=none", "install rooflens into the environment of vLLM, start"),
+        (SERVER, "VLLM_PLUGINS=rooflens", "vLLM (process 41) runs but records nothing here: name its metrics page"),
+        (TITLED, " " * 90, "vLLM (process 41) runs but records nothing here: name its metrics page"),
+        ("vim vllm.txt", "VLLM_PLUGINS=none", "install rooflens into its environment and start"),
+        ("python /usr/bin/vllm chat", "VLLM_PLUGINS=none", "install rooflens into its environment and start"),
     ],
 )
 def test_a_running_engine_tells_why_it_records_nothing(
@@ -84,27 +84,30 @@ def test_a_folder_that_was_looked_in_is_not_named_again(tmp_path: Path) -> None:
         rings_at([str(tmp_path)], tmp_path)
 
 
-def test_without_an_engine_all_variables_and_the_log_line_are_named(tmp_path: Path) -> None:
+def test_of_an_engine_that_records_nothing_all_variables_and_the_log_line_are_named(tmp_path: Path) -> None:
+    process(tmp_path, 41, SERVER, "VLLM_PLUGINS=rooflens")
     told = next_step(tmp_path)
     for word in ("VLLM_PLUGINS", "ROOFLENS_DISABLE", "ROOFLENS_DIR", "rooflens records every step of this engine in"):
         assert word in told
 
 
-def test_the_ways_to_an_engine_are_in_order(tmp_path: Path) -> None:
+def test_the_ways_to_an_engine_are_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFLENS_DIR", str(tmp_path / "rings"))  # where no demo has been
     told = next_step(tmp_path)
-    ways = ("--scrape URL", "starts up", "install rooflens", "rooflens demo")
+    ways = ("rooflens demo", "rooflens top --url", "install rooflens")
     assert [told.index(way) for way in ways] == sorted(told.index(way) for way in ways)
+    assert len(told) < 240  # one line that is read, not skipped
     process(tmp_path, 41, SERVER, "VLLM_PLUGINS=rooflens")
     told = next_step(tmp_path)
-    assert told.index("--scrape URL") < told.index("install rooflens")
+    assert told.index("rooflens top --url") < told.index("install rooflens")
 
 
 def test_rings_of_demos_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFLENS_DIR", str(tmp_path / "rings"))
-    assert "rings of demos" not in next_step(tmp_path)
+    assert "demos have" not in next_step(tmp_path)
     with Recorder("demo", folder=demo_folder(), strict=True):
-        assert f"one of which runs: rooflens top {tmp_path}/rings/demo" in next_step(tmp_path)
-    assert f"rooflens analyze {tmp_path}/rings/demo" in next_step(tmp_path)
+        assert next_step(tmp_path).startswith(f"a demo runs: rooflens top {tmp_path}/rings/demo; else ")
+    assert next_step(tmp_path).startswith(f"demos have left rings: rooflens analyze {tmp_path}/rings/demo; else ")
 
 
 def test_the_log_line_is_the_one_that_the_hook_writes() -> None:

@@ -17,13 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cli.pages import served
+from cli.test_find_servers import HEALTH
 from made_engine import made_engine
 
+from rooflens.adapters.recorder import Recorder
 from rooflens.cli import main
 from rooflens.cli.announce import Announcer, fired
 from rooflens.config import host_and_port, sidecar_settings
 from rooflens.findings import Code, Finding, Price, Severity, Status
 from rooflens.records import RooflensError
+from rooflens.ring_folder import demo_folder
 
 PATIENCE_S = 60.0
 ROOFLENS = [sys.executable, "-P", "-c", "import sys; from rooflens.cli import main; sys.exit(main())"]
@@ -143,6 +147,18 @@ def test_a_port_in_use_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
     error = capsys.readouterr().err  # at once: nothing is measured before
     assert error.count("\n") == 1
     assert f"port {port} of 127.0.0.1 is in use" in error
+
+
+def test_where_a_rooflens_serves_already_it_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOFLENS_DIR", str(folder))
+    with served({"/healthz": HEALTH}) as port, Recorder("demo", folder=demo_folder(), strict=True):
+        assert main(["sidecar", str(folder), "--listen", f"127.0.0.1:{port}"]) == 2
+    error, url = capsys.readouterr().err, f"http://127.0.0.1:{port}"
+    assert error.count("\n") == 1
+    assert f"a rooflens serves at {url} already (a demo runs, its rings are in {folder / 'demo'})" in error
+    assert f"'rooflens top --url {url}', or give --listen another port" in error
 
 
 @pytest.mark.parametrize(

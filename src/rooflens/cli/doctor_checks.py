@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
 from rooflens.cli.find_rings import engine_processes, next_step, running_engine, told_not_to_record
-from rooflens.cli.find_servers import USUAL_PORTS, find_sidecar, metrics_pages, versions
+from rooflens.cli.find_servers import USUAL_PORTS, find_sidecar, live_engines, metrics_pages, versions
 from rooflens.collector.ring_file import RingFile
 from rooflens.records import EngineInfo, RooflensError
 from rooflens.ring import SLOT_BYTES, SLOTS_OFFSET
@@ -84,6 +84,11 @@ class Machine:
     def pages(self) -> dict[str, bytes]:
         """Metrics pages of vLLM by base URL."""
         return metrics_pages(self.root, self.ports)
+
+    @cached_property
+    def sidecar(self) -> str | None:
+        """The base URL of a sidecar that runs here."""
+        return find_sidecar(self.sidecar_url)
 
     @cached_property
     def processes(self) -> dict[int, dict[str, str]]:
@@ -195,6 +200,9 @@ def check_engines(machine: Machine) -> Iterator[Check]:
         if (hindered := told_not_to_record(machine.processes)) is not None:
             found, _, remedy = hindered.rpartition(": ")
             yield Check("engines", Standing.NOTE, found, remedy)
+    elif machine.sidecar is not None and (watched := live_engines(machine.sidecar)):
+        yield Check("engines", Standing.OK, f"{_count(watched, 'engine')} watched by the sidecar at {machine.sidecar}: "
+                    "rooflens top; none in the ring folder above")  # fmt: skip
     elif machine.pages:
         yield Check("engines", Standing.NOTE, "no engine is recorded: only its metrics page is seen, no single step",
                     cause or next_step(machine.root, {machine.folder}))  # fmt: skip
@@ -228,7 +236,7 @@ def _command(machine: Machine, pid: int) -> re.Match[bytes] | None:
 
 def check_sidecar(machine: Machine) -> Iterator[Check]:
     """Whether a sidecar runs."""
-    url = find_sidecar(machine.sidecar_url)
+    url = machine.sidecar
     if url is None:
         yield Check("sidecar", Standing.NOTE, "none runs", "rooflens sidecar")
     else:

@@ -16,9 +16,10 @@ from rooflens.records import RooflensError
 from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default_folder, demo_place, list_rings
 
 LOG_LINE = "rooflens records every step of this engine in ..."
-PAGE_WAY = (
-    "name the metrics page of a vLLM server, which needs nothing (rooflens top --url http://HOST:PORT/metrics, "
-    "rooflens sidecar --scrape URL; one that starts up has its page soon: wait)"
+PAGE_WAY = "name its metrics page once it is up, which needs nothing: rooflens top --url http://HOST:PORT/metrics"
+BEGIN = (
+    "'rooflens demo' shows it at work; of a vLLM server that is up name the metrics page (rooflens top --url "
+    "http://HOST:PORT/metrics); for single steps install rooflens into its environment and start it anew"
 )
 SERVER_FILES = re.compile(rb"(^|/)vllm/entrypoints/|^vllm\.entrypoints\.")
 CLIENTS = (b"chat", b"complete", b"collect-env")  # verbs of vllm without an engine
@@ -70,23 +71,26 @@ def next_step(root: Path = Path("/"), looked_in: Collection[Path] = ()) -> str:
         return running
     if disabled(os.environ):
         return f"{DISABLE_VARIABLE} is set here, so an engine started from this shell records nothing: unset it"
-    return (
-        f"{PAGE_WAY}; for single steps install rooflens into the environment of vLLM, start it with VLLM_PLUGINS unset "
-        f"or naming rooflens, {DISABLE_VARIABLE} unset and {FOLDER_VARIABLE} as it is here, and look in its log for "
-        f"'{LOG_LINE}'; or name the ring or its folder; or try 'rooflens demo'{_demos()}"
-    )
+    return f"{_demos()}{BEGIN}"
 
 
 def _demos() -> str:
     """Where demos have left their rings, if they have: no verb looks there by itself."""
+    if (running := running_demo()) is not None:
+        return f"a demo runs: rooflens top {running}; else "
     place = demo_place()
     with suppress(RooflensError):
-        rings = list_rings(place)
-        if any_live(rings):
-            return f", one of which runs: rooflens top {place}"
-        if rings:
-            return f"; the rings of demos are in {place}: rooflens analyze {place}"
+        if list_rings(place):
+            return f"demos have left rings: rooflens analyze {place}; else "
     return ""
+
+
+def running_demo() -> Path | None:
+    """The folder of the rings of a demo that runs now."""
+    place = demo_place()
+    with suppress(RooflensError):
+        return place if any_live(list_rings(place)) else None
+    return None
 
 
 def not_recorded(rings: Sequence[Path], root: Path = Path("/")) -> str | None:

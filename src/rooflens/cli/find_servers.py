@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import json
 import os
 import re
 import selectors
@@ -168,6 +169,16 @@ def find_sidecar(url: str | None = None) -> str | None:
     host = _host(base)
     answers = ask({host: "/healthz"}, lambda _: False)
     return _url(host) if any(_is_rooflens(answer) for answer in answers.values()) else None
+
+
+def live_engines(url: str) -> int:
+    """How many engines the sidecar at the base URL ``url`` sees at work; 0 where it does not say."""
+    host = _host(url)
+    answers = ask({host: "/api/v1/engines"}, lambda _: False)
+    with suppress(ValueError, KeyError, TypeError):
+        engines = json.loads(body_of(answers[host]))["engines"]
+        return sum(engine["state"] == "live" for engine in engines)
+    return 0
 
 
 def _is_rooflens(answer: bytes) -> bool:

@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from rooflens.ring_folder import default_folder
 
 if TYPE_CHECKING:
     from rooflens.calibration_records import Calibration
+    from rooflens.exporters.http_app import LiveServer
     from rooflens.model_records import HardwareSpec
     from rooflens.pipeline.watch import WatchSettings
 
@@ -131,7 +132,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
 
     hardware, model_config = hardware_named(settings.hardware), config_named(settings.model)
     server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts)
-    server.start()  # a port in use is said before anything is measured
+    _start(server, host_and_port(settings.listen))  # a port in use is said before anything is measured
     try:
         calibrations, calibration = Calibrations(settings.calibration), None
         if is_this_cpu(settings.hardware):
@@ -155,6 +156,27 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     finally:
         server.close()
     return 0
+
+
+def _start(server: LiveServer, address: tuple[str, int]) -> None:
+    """Begin to serve; RooflensError that says where a rooflens serves there already."""
+    from rooflens.cli.find_rings import running_demo
+    from rooflens.cli.find_servers import SIDECAR_URL, find_sidecar
+
+    try:
+        server.start()
+    except RooflensError:
+        there = None
+        with suppress(RooflensError):  # of an address that is none
+            there = find_sidecar(server.url) if address[1] else None
+        if there is None:
+            raise
+        look = "rooflens top" if there == SIDECAR_URL else f"rooflens top --url {there}"
+        place = running_demo()
+        demo = f" (a demo runs, its rings are in {place})" if place else ""
+        raise RooflensError(
+            f"a rooflens serves at {there} already{demo}: look at it with '{look}', or give --listen another port"
+        ) from None
 
 
 def _folders(named: Sequence[str]) -> tuple[Path, ...]:
