@@ -97,7 +97,7 @@ def test_the_ways_to_an_engine_are_in_order(tmp_path: Path, monkeypatch: pytest.
     ways = ("rooflens demo", "rooflens top --url", "install rooflens")
     assert [told.index(way) for way in ways] == sorted(told.index(way) for way in ways)
     assert len(told) < 240  # one line that is read, not skipped
-    process(tmp_path, 41, SERVER, "VLLM_PLUGINS=rooflens")
+    process(tmp_path, 41, SERVER, f"VLLM_PLUGINS=rooflens ROOFLENS_DIR={tmp_path}/rings")
     told = next_step(tmp_path)
     assert told.index("rooflens top --url") < told.index("install rooflens")
 
