@@ -188,6 +188,14 @@ def test_what_is_not_installed_is_named_with_its_extra(root: Path, monkeypatch: 
     assert what.startswith("not installed: numpy, uvicorn, for analyze (shows counts only)")
 
 
+def test_processes_without_psutil_are_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named(list(examine(machine(root))), "processes") == []
+    monkeypatch.setattr(doctor_install, "find_spec", lambda name: None if name == "psutil" else object())
+    standing, what, remedy = one(list(examine(machine(root))), "processes")
+    assert (standing, remedy) == (NOTE, "pip install 'rooflens[sidecar]'")
+    assert what.startswith("psutil is not installed")
+
+
 def test_disabled_here(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFLENS_DISABLE", "1")
     assert one(list(examine(machine(root))), "environment")[2] == "unset ROOFLENS_DISABLE"

@@ -23,6 +23,7 @@ from rooflens.exporters.json_view import engines_json, steps_json
 from rooflens.exporters.prometheus import render
 from rooflens.live_records import EngineView, Snapshot
 from rooflens.metric_records import Metric
+from rooflens.pipeline import device_watch
 from rooflens.pipeline.probes import Sampled
 from rooflens.pipeline.watch import Watch
 from rooflens.protocols import Probed
@@ -362,3 +363,12 @@ def test_a_host_without_devices_is_quiet_about_engines_on_its_cpu(watch: MakeWat
     with decoding(watch, folder, sampled(probe), device_uuids=[]) as (it, _):
         probe.settled()
         assert it.turn().problems == ("NVML: no library",)
+
+
+def test_the_processes_of_engines_are_promised_only_where_they_can_be_read(
+    watch: MakeWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = watch(probes=(sampled(MadeProbe(), source="host", name="the host's processes"),))
+    assert it.counters.said(20.0) == "processes of engines"
+    monkeypatch.setattr(device_watch, "find_spec", lambda name: None if name == "psutil" else object())
+    assert it.counters.said(20.0) == device_watch.NO_PSUTIL

@@ -27,6 +27,9 @@ def check_install(machine: Machine) -> Iterator[Check]:
     yield Check("rooflens", Standing.OK, f"rooflens {__version__} with Python {python} in {sys.prefix}")
     missing = {verb: [m for m in modules if find_spec(m) is None] for verb, (_, modules) in NEEDS.items()}
     stopped = [verb for verb, modules in missing.items() if modules]
+    if find_spec("psutil") is None:
+        yield Check("processes", Standing.NOTE, "psutil is not installed: the processor time of engines is not known",
+                    "pip install 'rooflens[sidecar]'")  # fmt: skip
     if not stopped:
         yield Check("verbs", Standing.OK, "everything that the verbs need is installed")
         return

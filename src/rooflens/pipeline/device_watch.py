@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ KEPT_BEYOND_S = 60.0  # the longest window that is still open, and those before 
 MOST_JUMPS = 64
 NO_DRAM = "it does not measure its bandwidth: a dcgm-exporter may, give its page with --dcgm URL"
 HOST = "host"
+NO_PSUTIL = "no processes of engines (psutil is not installed: pip install 'rooflens[sidecar]')"
 
 
 class DeviceWatch:
@@ -124,7 +126,7 @@ class DeviceWatch:
         for sampled, answered in self._probes.answered():
             count = sum(str(facts.source) == sampled.source for facts in devices)
             if sampled.source == HOST:
-                words.append("processes of engines")
+                words.append("processes of engines" if find_spec("psutil") else NO_PSUTIL)
             elif count:
                 words.append(f"{sampled.name} every {sampled.period_s:g} s ({count} device{'s' if count > 1 else ''})")
             elif sampled.asked_for or not answered:
