@@ -17,8 +17,9 @@ from statistics import median
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.hardware import all_names, find_hardware
 from rooflens.analyzer.pass_floor import falling, pass_rate
+from rooflens.analyzer.unsteady import UNSTEADY, is_disturbed, is_steady, list_text, steady, widest
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
-from rooflens.model_records import DISTURBED, Efficiency, HardwareSpec
+from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
 THIS_CPU, CPU = "this-cpu", "cpu"
@@ -27,6 +28,8 @@ USUAL_MEMORY_BYTES = 1 << 30  # where the calibration does not say
 # Small calls for each operator of an engine on a CPU, which has no graphs and few fused kernels: the norms, rotations,
 # the softmax and the gate around the products of the embedded engine are 52 calls a layer of five operators.
 CALLS_OF_OPERATOR = 10
+
+NOT_MEASURED = " is not known: "  # in the flag of a calibration: of no use where only the roof is told
 
 PARTS = ("weight", "kv", "gemm", "attention")  # what Efficiency.best tells of
 
@@ -55,7 +58,7 @@ def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> Hard
     else:
         wanted = MEMORY_MULTIPLE * (cache_bytes or all_best[-1][0])
         bandwidth = next((rate for size, rate in all_best if size >= wanted), all_best[-1][1])
-    return HardwareSpec(
+    roof = HardwareSpec(
         id=THIS_CPU,
         name=calibration.identity.name,
         vendor="unknown",
@@ -67,8 +70,10 @@ def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> Hard
         read_curve=((read_bytes, bandwidth),) if read_bytes else all_best,
         origin="measured",
         source=f"measured on this machine by rooflens calibrate, {date_text(calibration)}",
-        flags=calibration.flags,
+        flags=tuple(flag for flag in calibration.flags if NOT_MEASURED not in flag),
     )
+    why = why_unsteady(calibration, roof)
+    return roof if why is None else replace(roof, flags=(*roof.flags, why))
 
 
 def best_passes(calibration: Calibration) -> tuple[tuple[int, float], ...]:
@@ -92,23 +97,50 @@ def fits(identity: MachineIdentity, hardware: HardwareSpec) -> bool:
 def efficiency_from(calibration: Calibration | None, hardware: HardwareSpec) -> Efficiency | None:
     """What kernels reach on ``hardware`` by a calibration of it, ``origin`` 'calibrated'.
 
-    What the calibration does not hold is what efficiency_of says of the device; of a CPU, of which nothing is
-    published, it is left neutral; ``source`` says which. Without a calibration of such a device: efficiency_of.
+    What the calibration does not hold, or holds with runs too far apart to tell what is usual, is what efficiency_of
+    says of the device; of a CPU, of which nothing is published, the former is left neutral, and for the latter there
+    is no answer at all (None; why_unsteady says why). ``source`` says which. Without a calibration of such a device:
+    efficiency_of.
     """
     published = efficiency_of(hardware)
     if calibration is None or not calibration.reads or not fits(calibration.identity, hardware):
         return published
+    if hardware.id == THIS_CPU and why_unsteady(calibration, hardware) is not None:
+        return None
+    whole, (calibration, lost) = calibration, steady(calibration)
+    if hardware.id == THIS_CPU:  # of which only the reads beside the roof's bytes count, and these are steady
+        calibration, lost = replace(calibration, reads=whole.reads), {}
     known = published or _neutral(hardware)
     found = replace(known, hardware=hardware.id, origin="calibrated", best=dict(known.best))
     missing: list[str] = []
     for part in (_weights, _cache, _products, _launches, _all_reduces):
         found, lacking = part(calibration, hardware, found)
         missing += lacking
-    missing.append("prefill attention")
+    missing = [*(name for name in missing if name not in lost), "prefill attention"]
     instead = f"as published of {known.hardware}" if published else "left neutral"
-    beside = ["; others used the machine meanwhile"] * any(flag.startswith(DISTURBED) for flag in calibration.flags)
-    told = f"calibrated {date_text(calibration)}; not measured: {', '.join(missing)}, {instead}"
-    return replace(found, source=told + "".join(beside))
+    unsteady = [f"; runs too far apart, {instead} too: {list_text(lost)}"] * bool(lost)
+    beside = ["; others used the machine meanwhile"] * is_disturbed(whole)
+    told = f"calibrated {date_text(whole)}; not measured: {', '.join(missing)}, {instead}"
+    return replace(found, source="".join((told, *unsteady, *beside)))
+
+
+def why_unsteady(calibration: Calibration, hardware: HardwareSpec) -> str | None:
+    """Why a calibration of this CPU does not tell what is reachable, in one line with the next step; None if it does.
+
+    Of the reads those count that a pass of the roof's bytes lies between.
+    """
+    if not calibration.reads:
+        return None
+    disturbed, (_, lost) = is_disturbed(calibration), steady(calibration)
+    lost = {name: spread_ratio for name, spread_ratio in lost.items() if name not in ("weights", "products in fp64")}
+    place = bisect.bisect_left(calibration.reads, _pass_bytes(calibration, hardware), key=lambda point: point[0])
+    beside = [value for _, value in calibration.reads[max(0, place - 1) : place + 1]] or [calibration.reads[-1][1]]
+    if not all(is_steady(value, disturbed) for value in beside):
+        lost = {"weights": widest(beside), **lost}
+    if not lost:
+        return None
+    who = ", beside others who used the machine" * disturbed
+    return f"{UNSTEADY}: runs of its calibration lie too far apart ({list_text(lost)}){who}: calibrate again in quiet"
 
 
 def pass_rates(calibration: Calibration, hardware: HardwareSpec) -> tuple[float, float]:
@@ -116,14 +148,18 @@ def pass_rates(calibration: Calibration, hardware: HardwareSpec) -> tuple[float,
 
     Between two measured sizes it is on the straight line of a log-log plot.
     """
-    wanted = calibration.reads[-1][0]
-    if hardware.id == THIS_CPU and hardware.cache_bytes:
-        wanted = MEMORY_MULTIPLE * hardware.cache_bytes
-    elif hardware.id == THIS_CPU and hardware.read_curve:
-        wanted = hardware.read_curve[0][0]
+    wanted = _pass_bytes(calibration, hardware)
     usual = [(size, rate.median) for size, rate in calibration.reads]
     best = [(size, rate.best) for size, rate in calibration.reads]
     return _rate_at(usual, wanted), _rate_at(best, wanted)
+
+
+def _pass_bytes(calibration: Calibration, hardware: HardwareSpec) -> int:
+    if hardware.id == THIS_CPU and hardware.cache_bytes:
+        return MEMORY_MULTIPLE * hardware.cache_bytes
+    if hardware.id == THIS_CPU and hardware.read_curve:
+        return hardware.read_curve[0][0]
+    return calibration.reads[-1][0]
 
 
 def _rate_at(curve: Sequence[tuple[int, float]], wanted: float) -> float:
@@ -142,6 +178,8 @@ def date_text(calibration: Calibration) -> str:
 
 def _weights(calibration: Calibration, hardware: HardwareSpec, found: Efficiency) -> tuple[Efficiency, list[str]]:
     """Reads of weights. On a CPU a read is of a whole pass and has no latency of its own: that of calls is launch_s."""
+    if not calibration.reads:
+        return found, ["weights"]
     roof = hardware.memory_bandwidth_bytes_per_s
     usual, best = pass_rates(calibration, hardware)
     latency_s, ratio, best = 0.0, usual / roof, best / roof

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rooflens.analyzer.calibrated import THIS_CPU, date_text, fits, pass_rates
+from rooflens.analyzer.calibrated import THIS_CPU, date_text, fits, pass_rates, why_unsteady
+from rooflens.analyzer.unsteady import steady
 from rooflens.calibration_records import Calibration, Ceiling, CeilingOrigin
 from rooflens.model_records import HardwareSpec
 
@@ -31,7 +32,7 @@ def ceilings_of(
     own = (
         calibration if calibration is not None and calibration.reads and fits(calibration.identity, hardware) else None
     )
-    found = [*_roofs(hardware, own)]
+    found = [*_roofs(hardware, None if own is None else steady(own)[0])]
     if own is not None:
         found += _calibrated(own, hardware)
     found += _at_clocks(hardware, sm_clock_hz, sm_clock_max_hz, memory_clock_ratio)
@@ -44,7 +45,7 @@ def _roofs(hardware: HardwareSpec, calibration: Calibration | None) -> Iterator[
     origin = CeilingOrigin.DATASHEET if printed else CeilingOrigin.MEASURED
     shares = (REACHABLE,) if printed else ()  # of which published fractions make what is reachable
     note = hardware.source if printed else "the best that was measured"
-    basis = () if calibration else shares
+    basis = () if calibration and calibration.reads else shares
     yield Ceiling(origin, hardware.memory_bandwidth_bytes_per_s, None, (FLOOR, *basis, MBU), note)
     for name, rate in sorted(hardware.peak_flops_per_s.items()):
         highest = hardware.ceiling_flops_per_s.get(name, rate)
@@ -56,11 +57,15 @@ def _roofs(hardware: HardwareSpec, calibration: Calibration | None) -> Iterator[
 
 
 def _calibrated(calibration: Calibration, hardware: HardwareSpec) -> Iterator[Ceiling]:
+    """What usual kernels reached: all of it is shown, what is too unsteady to say what is usual is used for nothing."""
     note = USUAL.format(date=date_text(calibration))
+    kept = steady(calibration)[0]
+    unknown = hardware.id == THIS_CPU and why_unsteady(calibration, hardware) is not None
+    used = () if unknown or not kept.reads else (REACHABLE,)
     what = "a pass" if hardware.id == THIS_CPU and not hardware.cache_bytes else "large reads"
-    yield Ceiling(CeilingOrigin.CALIBRATED, pass_rates(calibration, hardware)[0], None, (REACHABLE,), f"{note}: {what}")
+    yield Ceiling(CeilingOrigin.CALIBRATED, pass_rates(calibration, hardware)[0], None, used, f"{note}: {what}")
     for name, rate in sorted(calibration.products.items()):
-        used = (REACHABLE,) if name in hardware.peak_flops_per_s else ()
+        used = (REACHABLE,) if name in hardware.peak_flops_per_s and name in kept.products and not unknown else ()
         yield Ceiling(CeilingOrigin.CALIBRATED, rate.median, name, used, f"{note}: large products")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ from made_calibrations import (
 )
 from made_windows import H100, INFO, info_with, steps
 
-from rooflens.analyzer.calibrated import efficiency_from, fits, hardware_of
+from rooflens.analyzer.calibrated import efficiency_from, fits, hardware_of, why_unsteady
+from rooflens.analyzer.ceilings import ceilings_of
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.reachable_steps import reachable
 from rooflens.analyzer.read_fit import read_fit
 from rooflens.analyzer.roofline import Roofline, analyse_engine
-from rooflens.calibration_records import Calibration
+from rooflens.calibration_records import Calibration, Measured
 from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
@@ -195,6 +197,84 @@ def test_what_disturbed_a_calibration_is_told_with_what_it_makes_reachable() -> 
     found = calibrated(h100_calibration(flags=("others used the machine: 2 processes",)), H100)
     assert found.source.endswith("; others used the machine meanwhile")
     assert "others" not in calibrated(h100_calibration(), H100).source
+
+
+def unsteady(rate: float, spread_ratio: float) -> Measured:
+    return measured(rate, 1.2 * rate, spread_ratio)
+
+
+OTHERS = ("others used the machine: cc1",)
+UNSTEADY_CPU: list[tuple[dict[str, Any], str]] = [
+    ({"reads": ((128 * MIB, measured(20e9)), (512 * MIB, unsteady(19e9, 1.01)))}, "weights by 101%"),
+    ({"products": {"fp32": unsteady(400e9, 3.0)}}, "products in fp32 by 300%"),
+    ({"launch_s": unsteady(2e-6, 1.2)}, "launches by 120%"),
+    ({"attention": ((MIB, unsteady(10e9, 1.5)), (8 * MIB, unsteady(10e9, 2.0)))}, "decode attention by 200%"),
+    ({"launch_s": unsteady(2e-6, 0.6), "flags": OTHERS}, "launches by 60%"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), UNSTEADY_CPU)
+def test_what_is_usual_is_not_known_where_runs_lie_too_far_apart(changes: dict[str, Any], words: str) -> None:
+    calibration = cpu_calibration(**changes)
+    roof = hardware_of(calibration, 256 * MIB)
+    assert efficiency_from(calibration, roof) is None
+    why = why_unsteady(calibration, roof)
+    assert why is not None
+    assert words in why
+    assert why.endswith(": calibrate again in quiet")
+    assert ("beside others" in why) == ("flags" in changes)
+    assert roof.flags[-1] == why
+    # The best that was reached stays a floor.
+    assert Roofline.of(info_with(device="cpu"), roof, calibration).reached is None
+    assert roof.memory_bandwidth_bytes_per_s > 0
+    assert {one.used_for for one in ceilings_of(roof, calibration) if one.origin == "calibrated"} == {()}
+
+
+def test_only_the_reads_beside_a_pass_must_be_steady() -> None:
+    reads = ((MIB, unsteady(90e9, 5.0)), (2 * MIB, unsteady(90e9, 5.0)), (4 * MIB, unsteady(90e9, 5.0)))
+    reads = (*reads, (128 * MIB, measured(20e9)), (512 * MIB, measured(19e9)))
+    calibration = cpu_calibration(reads=reads, products={"fp32": measured(4e11), "fp64": unsteady(2e11, 3.0)})
+    roof = hardware_of(calibration, 256 * MIB)
+    assert calibrated(calibration, roof).weight_ratio == pytest.approx(1e9 * (20 * 19) ** 0.5 / 25e9)
+    assert why_unsteady(calibration, roof) is None
+    assert why_unsteady(calibration, hardware_of(calibration, 3 * MIB)) is not None
+
+
+def test_a_steady_calibration_beside_others_still_holds() -> None:
+    calibration = cpu_calibration(flags=OTHERS, launch_s=unsteady(2e-6, 0.49))
+    assert efficiency_from(calibration, hardware_of(calibration, 256 * MIB)) is not None
+
+
+def test_a_roof_tells_of_its_measurement_and_not_of_what_else_was_left_out() -> None:
+    flags = ("copies of 1 MiB is not known: it takes too long for the time given", "the threads of NumPy were limited")
+    assert hardware_of(cpu_calibration(flags=flags), MIB).flags == flags[1:]
+
+
+def test_of_a_device_what_is_unsteady_is_as_published_and_the_rest_as_calibrated() -> None:
+    wide = tuple((size, unsteady(each.median, 1.5)) for size, each in h100_calibration().reads)
+    products = {"bf16": unsteady(1e14, 2.0), "fp16": measured(0.6 * 989.4e12)}
+    one = h100_calibration(reads=wide, products=products, launch_s=unsteady(8e-6, 4.0))
+    found, published = calibrated(one, H100), efficiency_of(H100)
+    assert published is not None
+    assert found.origin == "calibrated"
+    assert (found.weight_latency_s, found.weight_ratio) == (published.weight_latency_s, published.weight_ratio)
+    assert found.eager_launch_s == published.eager_launch_s
+    assert found.kv_ratio == pytest.approx(0.6, rel=1e-3)
+    assert found.gemm_ratio["fp16"] == pytest.approx(0.6)
+    told = "weights by 150%, products in bf16 by 200%, launches by 400%"
+    assert f"; runs too far apart, as published of h100-sxm5-80 too: {told}" in found.source
+    shown = {(each.origin, each.number_format): each.used_for for each in ceilings_of(H100, one)}
+    assert shown["calibrated", None] == shown["calibrated", "bf16"] == ()
+    assert "reachable" in shown["datasheet", None]
+    assert shown["calibrated", "fp16"] == ("reachable",)
+
+
+def test_one_unsteady_size_of_a_device_leaves_the_others() -> None:
+    reads = h100_calibration().reads
+    odd = ((reads[0][0], unsteady(1e9, 9.0)), *reads[1:])
+    found = calibrated(h100_calibration(reads=odd), H100)
+    assert found.weight_ratio == pytest.approx(0.8, rel=1e-3)
+    assert "runs too far apart" not in found.source
 
 
 def test_a_measured_roof_without_a_calibration_reaches_nothing_known() -> None:

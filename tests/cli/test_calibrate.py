@@ -212,6 +212,22 @@ def test_a_kept_calibration_of_this_cpu_is_used_and_nothing_is_measured(
     assert "published decode steps" not in text
 
 
+def test_an_unsteady_one_says_once_why_nothing_is_reachable(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    save(own(launch_s=measured(2e-6, 1e-6, 1.5)), folder)
+    with recorder_for(SMALL, Settings(), 128, strict=True, folder=tmp_path) as recorder:
+        for context in range(8):
+            with recorder.step(contexts=[context]) as step:
+                step.generated_tokens = 1
+    assert main(["analyze", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "floor     this-cpu (measured): 90.0 GB/s" in out
+    (line,) = [line for line in out.splitlines() if "reachable" in line]
+    assert "reachable is not known: runs of its calibration lie too far apart (launches by 150%)" in line
+    assert line.endswith("calibrate again in quiet")
+    assert main(["predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu"]) == 0
+    assert "reachable is not known: runs" in capsys.readouterr().out
+
+
 def test_none_measures_as_ever(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture) -> None:
     spec = replace(find_hardware("l40s"), id="this-cpu", origin="measured")
     monkeypatch.setattr("rooflens.cli.predict_answer.measured_cpu", lambda: spec)

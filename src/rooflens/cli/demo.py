@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +151,7 @@ def _roof(
     measured now, with those.
     """
     from rooflens.adapters.embedded.shape import SMALL, shape_for
-    from rooflens.analyzer.calibrated import hardware_of
+    from rooflens.analyzer.calibrated import hardware_of, why_unsteady
     from rooflens.collector.calibrate import calibrate
     from rooflens.collector.cpu_roof import usable_cores
     from rooflens.collector.step_roof import measure_step_roof
@@ -165,10 +166,12 @@ def _roof(
     say(f"measuring this machine for {share * (ROOF_S + CALIBRATION_S):.0f} s ('rooflens calibrate' keeps more)")
     hardware = measure_step_roof(read_bytes, share * ROOF_S)
     try:
-        return hardware, calibrate("cpu", share * CALIBRATION_S, force=True)
+        calibration = calibrate("cpu", share * CALIBRATION_S, force=True)
     except RooflensError as error:
         say(f"what is reachable is not known: {error}")
         return hardware, None
+    why = why_unsteady(calibration, hardware)
+    return (hardware if why is None else replace(hardware, flags=(*hardware.flags, why))), calibration
 
 
 def _show(

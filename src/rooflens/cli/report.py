@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rooflens.analyzer.figures import Floor, Phase, Summary
+from rooflens.analyzer.unsteady import UNSTEADY
 from rooflens.cli.output import one_line
 from rooflens.cli.units import age_text, aligned, factor_text, seconds_text
 from rooflens.info_fields import unread_text
@@ -204,7 +205,7 @@ def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str |
     if summary.efficiency is not None:
         origin, source = summary.efficiency.origin, summary.efficiency.source
         lines.append(f"reachable {source if source.startswith(origin) else f'{origin}: {source}'}")
-    else:
+    elif not any(flag.startswith(UNSTEADY) for flag in hardware.flags):  # which is among the notes, with what to do
         lines.append(
             f"reachable not known on {hardware.id}: its bandwidth and arithmetic were measured, none of its kernels; "
             "'rooflens calibrate' measures those too"
