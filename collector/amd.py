@@ -16,11 +16,12 @@ from rooflens.collector.amd_values import (
     Reading,
     number,
     power_w,
-    sample_of,
     scaled,
     sm_clock_mhz,
     text,
+    window_of,
 )
+from rooflens.collector.plausible import plausible_facts
 from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample
 from rooflens.protocols import Probed
 
@@ -30,6 +31,7 @@ LONGEST_PAUSE_S = 60.0
 # A window shorter than this holds less than the firmware's own refresh.
 SHORTEST_WINDOW_S = 0.05
 NOT_INSTALLED = "amdsmi is not installed: pip install amdsmi, in the version of the driver"
+BEYOND = "a value that cannot be"
 LOST = frozenset(["AMDSMI_STATUS_NOT_INIT", "AMDSMI_STATUS_DRIVER_NOT_LOADED", "AMDSMI_STATUS_NOT_FOUND"])
 
 
@@ -154,7 +156,7 @@ class AmdProbe:
         listed = self._ask(uuid, "its processes", "amdsmi_get_gpu_process_list", handle)
         pids = [number(each.get("pid")) for each in listed or () if isinstance(each, Mapping)]
         total_mib = number(vram.get("vram_total"))
-        return DeviceFacts(
+        told = DeviceFacts(
             uuid,
             CounterSource.AMDSMI,
             name=text(asic.get("market_name")),
@@ -169,6 +171,14 @@ class AmdProbe:
             counters=False,
             pids=tuple(sorted(int(pid) for pid in pids if pid)),
         )
+        facts, beyond = plausible_facts(told)
+        self._note(uuid, beyond)
+        return facts
+
+    def _note(self, uuid: str, beyond: tuple[str, ...]) -> None:
+        """Figures that are left out, for the problem lines."""
+        if beyond:
+            self._failed.setdefault((uuid, BEYOND), []).extend(beyond)
 
     def _samples(self) -> Iterator[DeviceSample]:
         for uuid in self._devices:
@@ -183,7 +193,9 @@ class AmdProbe:
                 continue
             self._last[uuid] = now
             if last is not None:
-                yield sample_of(uuid, last, now)
+                sample, beyond = window_of(uuid, last, now, self._facts.get(uuid))
+                self._note(uuid, beyond)
+                yield sample
 
     def _reading(self, uuid: str) -> Reading | None:
         """What the device says now; None where it says nothing at all."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rooflens.device_records import CounterSource, DeviceSample, Throttle
+from rooflens.collector.plausible import plausible
+from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, Throttle
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -83,7 +84,14 @@ def power_w(answer: Mapping[str, Any]) -> float | None:
 
 
 def sample_of(uuid: str, then: Reading, now: Reading) -> DeviceSample:
-    """The window between two readings.
+    """The window between two readings, of a device of which nothing else is known."""
+    return window_of(uuid, then, now)[0]
+
+
+def window_of(
+    uuid: str, then: Reading, now: Reading, facts: DeviceFacts | None = None
+) -> tuple[DeviceSample, tuple[str, ...]]:
+    """The window between two readings, and in words what was left out of it because it cannot be.
 
     ``dram_ratio`` stays None: umc_activity and mem_activity_acc are documented as the activity of the memory
     controller. The firmware of some chips (MI300) fills them with a share of bandwidth, that of others with time busy,
@@ -94,7 +102,7 @@ def sample_of(uuid: str, then: Reading, now: Reading) -> DeviceSample:
     activity = number(metrics.get("average_gfx_activity"))
     used_mib = number(now.vram.get("vram_used"))
     throttling = metrics.get("throttle_status")
-    return DeviceSample(
+    sample = DeviceSample(
         uuid,
         CounterSource.AMDSMI,
         then.monotonic_s,
@@ -113,6 +121,7 @@ def sample_of(uuid: str, then: Reading, now: Reading) -> DeviceSample:
         throttled_s=_throttled_s(then, now),
         kernel_ratio=None if activity is None or activity > 100 else activity / 100,
     )
+    return plausible(sample, facts)
 
 
 def _grown(then: Mapping[str, Any], now: Mapping[str, Any], key: str) -> float | None:

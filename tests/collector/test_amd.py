@@ -262,6 +262,45 @@ def test_what_stands_for_nothing_is_none(smi: Smi) -> None:
     assert (sample.sm_clock_hz, sample.memory_clock_hz, sample.power_w) == (1.701e9, 1.299e9, 590.0)
 
 
+def test_what_cannot_be_is_left_out_and_said_until_it_can(smi: Smi) -> None:
+    """65534 W, more memory in use than there is, a clock of another unit."""
+    probe = probe_of(smi)
+    probe.sample()
+    smi.now_s += 1.0
+    smi.metrics = {"current_socket_power": 65534, "current_gfxclks": [165_000], "temperature_hotspot": 65534}
+    smi.amdsmi_get_gpu_vram_usage = lambda handle: {"vram_total": 196_592, "vram_used": 2**64 - 2}  # type: ignore[method-assign]
+    probed = probe.sample()
+    (sample,) = probed.samples
+    assert (sample.power_w, sample.sm_clock_hz, sample.memory_used_bytes) == (None, None, None)
+    assert (sample.temperature_celsius, sample.memory_clock_hz, sample.energy_j) == (
+        None,
+        1.3e9,
+        pytest.approx(600, abs=1e-4),
+    )
+    assert probed.problems == (
+        "amdsmi: a value that cannot be for the SM clock of now, the power of now, the used memory, "
+        f"the temperature of now of {UUID}: not known until it answers, see whether amd-smi does",
+    )
+    smi.metrics = {}
+    del smi.amdsmi_get_gpu_vram_usage
+    smi.now_s += 1.0
+    assert probe.sample().problems == ()
+
+
+def test_facts_that_cannot_be_are_left_out_and_said(smi: Smi) -> None:
+    smi.metrics = {"vram_max_bandwidth": 2**64 - 2}
+    probed = probe_of(smi).sample()
+    assert probed.devices[0].memory_bandwidth_bytes_per_s is None
+    (line,) = probed.problems
+    assert "a value that cannot be for the memory's bandwidth" in line
+
+
+def test_an_energy_beyond_any_number_is_none() -> None:
+    now = {"energy_accumulator": 1.34e157, "counter_resolution": 1.34e157}
+    then = {"energy_accumulator": 0, "counter_resolution": 1.34e157}
+    assert sample_of("u", Reading(1.0, energy=then), Reading(2.0, energy=now)).energy_j is None
+
+
 def test_a_counter_that_begins_anew_has_no_difference(smi: Smi) -> None:
     probe = probe_of(smi)
     probe.sample()
