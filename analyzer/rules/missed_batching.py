@@ -22,7 +22,7 @@ from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.pool import admitted, at_cap, batch_of, budget_full, full, pool_known, queued, share
 from rooflens.analyzer.rules.reprice import Larger, at_larger_batch, ridge_batch, step_bytes, without_cache
 from rooflens.analyzer.sums import Mask, filled, steps_of
-from rooflens.findings import Code, Evidence, Finding, Price
+from rooflens.findings import Code, Evidence, Finding
 from rooflens.model_records import Bound
 
 CODE = Code.MISSED_BATCHING
@@ -102,11 +102,8 @@ def _judge(case: Case, held: Mask) -> Finding:
     )
     price = priced(larger.saved_s, larger.low_s, larger.high_s, judged_s, _derivation(target))
     flag = setting(case.info, str(target), "allow {} sequences at once", "--max-num-seqs", "--max-running-requests")
-    remedy = f"{flag}; each token of a stream then takes {_growth(larger)}, and nobody waits for a place"
-    text = (
-        f"{_range(price)} of the engine's time: {batch:.3g} sequences run and requests wait; {target} at once take "
-        f"{_growth(larger)} a step"
-    )
+    remedy = f"{flag}; nobody then waits for a place, and each token of a stream takes {_growth(larger)}"
+    text = f"{batch:.3g} sequences run and requests wait; {target} at once would do the same work in less time"
     return firing(case, CODE, text, evidence, remedy, confidence=0.8, price=price)
 
 
@@ -128,14 +125,8 @@ def _growth(larger: Larger) -> str:
     return f"{low:.2f} to {high:.2f} times as long"
 
 
-def _range(price: Price) -> str:
-    """What would be saved, from the worse assumption to the better one, as shares of what was judged."""
-    low, high = (f"{saved_s / price.judged_s:.0%}" for saved_s in (price.saved_low_s, price.saved_high_s))
-    return low if low == high else f"{low} to {high}"
-
-
 def _derivation(target: int) -> str:
     return (
-        f"the middle of the steps put through the roofline at a batch of {target}, as many fewer for the same tokens "
-        "(what lies above what is reachable grows with the batch, to not at all)"
+        f"the same tokens in fewer steps at a batch of {target}, put through the roofline; least where the time beyond "
+        "what is reachable grows with the batch, most where it stays as it is, and the middle of both"
     )

@@ -14,6 +14,7 @@ from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.rules.kv_pressure import _with_and_without as with_and_without
 from rooflens.analyzer.rules.pool import at_cap, budget_full, full
 from rooflens.analyzer.rules.reprice import at_larger_batch, scaled
+from rooflens.cli.announce import fired
 from rooflens.findings import Code, Finding, Price, Status
 from rooflens.records import StepTable
 
@@ -134,8 +135,10 @@ def test_a_missed_batch_is_priced_with_its_effect_on_every_token() -> None:
     assert price.saved_high_s == pytest.approx(0.75 * price.judged_s, rel=0.1)
     assert price.saved_low_s == pytest.approx(0.8 * price.saved_high_s, rel=0.03)
     assert price.saved_s == pytest.approx((price.saved_low_s + price.saved_high_s) / 2)
-    low, high = (f"{saved_s / price.judged_s:.0%}" for saved_s in (price.saved_low_s, price.saved_high_s))
-    assert found.summary.startswith(f"{low} to {high} of the engine's time: ")
+    assert found.summary == "4 sequences run and requests wait; 16 at once would do the same work in less time"
+    assert fired(found).count("%") == 3  # the price and its range, once
+    assert fired(found).count("times as long") == 1
+    assert "least where the time beyond what is reachable grows with the batch" in price.derivation
     assert 1.0 < float(facts["step_time_growth_low"]) < 1.2
     assert found.remedy is not None
     assert "--max-num-seqs 16" in found.remedy
