@@ -152,6 +152,11 @@ def why_foreign(calibration: Calibration, identity: MachineIdentity) -> str | No
     return None
 
 
+def lacking(calibration: Calibration) -> str | None:
+    """What it has not and every use needs: 'reads' or 'products'; None if it has both."""
+    return next((name for name in ("reads", "products") if not getattr(calibration, name)), None)
+
+
 def _said(value: object) -> str:
     return "not known" if value is None else str(value)
 
@@ -187,6 +192,8 @@ def find(identity: MachineIdentity, folder: Path, now_unix_s: float, versions: M
     foreign = why_foreign(calibration, identity)
     if foreign is not None:
         return Found(path=path, problem=f"{path} is not used: {foreign}; {AGAIN}")
+    if (lack := lacking(calibration)) is not None:
+        return Found(path=path, problem=f"the calibration of {identity.name} is not used: it holds no {lack}; {AGAIN}")
     stale = is_stale(calibration, now_unix_s, versions)
     if stale is not None:
         return Found(path=path, problem=f"the calibration of {identity.name} is not used: {stale}; {AGAIN}")

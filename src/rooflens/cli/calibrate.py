@@ -10,7 +10,7 @@ examples:
   rooflens calibrate --device cpu --seconds 20
   rooflens calibrate --device cuda:1 --force (others use it: measure what they leave)
   rooflens calibrate --show                  (what is kept of this machine)
-  rooflens calibrate --output here.json      (a file for the option of that name of other verbs)
+  rooflens calibrate --output here.json      (a file for the option --calibration of other verbs)
 
 The exit code is 0 where something was measured, or is kept and holds; 1 of --show where nothing is, or it is out of
 date; a fault is 2.
@@ -20,14 +20,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rooflens.calibration_records import Calibration, Ceiling, MachineIdentity
+from rooflens.cli.embedded import THREAD_VARIABLES
 from rooflens.cli.output import json_text, one_line, printable
 from rooflens.model_records import HardwareSpec
 from rooflens.records import RooflensError
@@ -36,6 +40,8 @@ USUAL_S, LONGEST_S = 30.0, 60.0
 EXIT_NOTHING = 1  # --show found nothing that holds
 BAR = 24  # characters
 DEVICES = "cpu, torch-cpu, cuda, cuda:N or N"
+DEVICE = re.compile(r"cpu|torch-cpu|(cuda|rocm)(:[0-9]{1,4})?|[0-9]{1,4}")
+SIGNALLED = 128  # and the signal's number: the exit code of a shell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +65,10 @@ def run(args: argparse.Namespace) -> int:
         if given:
             raise RooflensError(f"--{given[0]} says nothing with --show, which measures nothing")
         return _show(args)
-    from rooflens.collector.calibrate import calibrate, save, state_folder
-
-    folder = None if args.output else state_folder(os.environ)  # a fault is said before anything is measured
-    bar = Bar()
-    try:
-        calibration = calibrate(_device(args.device), args.seconds, bar.tell, args.force)
-    finally:
-        bar.end()
-    path = write(calibration, Path(args.output)) if folder is None else save(calibration, folder)
+    device, output = _device(args.device), None if args.output is None else _writable(args.output)
+    folder = None if output else _kept_below(device)  # a fault is said before anything is measured
+    calibration = _measured(device, args)
+    path = write(calibration, output) if output else _kept(calibration, folder)
     if args.json:
         print(json_text([as_json(calibration, path, None)]))
     else:
@@ -75,12 +76,71 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _measured(device: str | None, args: argparse.Namespace) -> Calibration:
+    from rooflens.collector.calibrate import calibrate
+
+    _with_all_threads()
+    bar = Bar()
+    with _ended_in_order():
+        try:
+            return calibrate(device, args.seconds, bar.tell, args.force)
+        finally:
+            bar.end()
+
+
+def _with_all_threads() -> None:
+    """A processor is measured with all its cores, whatever this shell tells the programs that it starts."""
+    told = [name for name in (*THREAD_VARIABLES, "BLIS_NUM_THREADS") if os.environ.get(name)]
+    if told and "numpy" not in sys.modules:  # which reads them when it is loaded, and never again
+        for name in told:
+            del os.environ[name]
+        print(f"rooflens: {', '.join(told)} not followed: all cores are measured", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends the block as an exception does, so that what it began is cleared away."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(SIGNALLED + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _device(name: str | None) -> str | None:
-    """What calibrate calls the device; a bare number is a GPU."""
+    """What calibrate calls the device; a bare number is a GPU, and so is ROCm's for torch."""
     if name is None:
         return None
     word = name.strip().casefold()
-    return f"cuda:{word}" if word.isdecimal() else word
+    if not DEVICE.fullmatch(word):
+        raise RooflensError(f"--device {word or repr(name)}: give one of {DEVICES}")
+    return f"cuda:{word}" if word.isdecimal() else word.replace("rocm", "cuda")
+
+
+def _kept_below(device: str | None) -> Path:
+    """The folder to keep it in; RooflensError where nothing can be kept."""
+    from rooflens.collector.calibrate import check_folder, state_folder
+
+    if device == "torch-cpu":
+        raise RooflensError("--device torch-cpu measures torch, which is no roof of this processor: give --output FILE")
+    folder = state_folder(os.environ)
+    check_folder(folder)
+    return folder
+
+
+def _kept(calibration: Calibration, folder: Path | None) -> Path:
+    from rooflens.collector.calibrate import lacking, save
+
+    if folder is None:
+        raise ValueError("no folder to keep it in")
+    if (lack := lacking(calibration)) is not None:
+        why = next((flag for flag in calibration.flags if flag.startswith(lack)), "no time for it")
+        raise RooflensError(f"not kept, for it holds no {lack} ({why}): give more --seconds")
+    return save(calibration, folder)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -118,31 +178,42 @@ def _chosen(device: str | None) -> list[MachineIdentity]:
     name = _device(device)
     if name is None:
         return [*others, cpu]
-    if name in ("cpu", "torch-cpu"):
+    if name == "torch-cpu":
+        raise RooflensError("--device torch-cpu is never kept: look into the file that --output wrote")
+    if name == "cpu":
         return [cpu]
-    kind, _, number = name.partition(":")
-    if kind not in ("cuda", "rocm") or (number and not number.isdecimal()):
-        raise RooflensError(f"--device {device}: give one of {DEVICES}")
+    number = name.partition(":")[2]
     if int(number or 0) >= len(others):
         raise RooflensError(f"--device {device}: the drivers of this machine show {len(others)} such devices")
     return [others[int(number or 0)]]
 
 
-def write(calibration: Calibration, path: Path) -> Path:
-    """Write it to ``path``, aside first so that nobody reads half of it; RooflensError where that cannot be."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+def _writable(name: str) -> Path:
+    """The file to write to; RooflensError where that cannot be, before anything is measured."""
+    from rooflens.collector.calibrate import place
+
+    if not name:
+        raise RooflensError("--output is empty: give the name of a file")
     try:
-        with open(aside, "x", encoding="utf-8", opener=_for_its_owner) as file:
-            file.write(json_text(asdict(calibration)) + "\n")
-        os.replace(aside, path)
+        place.check(Path(name))
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise RooflensError(f"--output {path}: {(error.strerror or 'cannot be written').lower()}") from None
+        raise _not_written(name, error) from None
+    return Path(name)
+
+
+def write(calibration: Calibration, path: Path) -> Path:
+    """Write it to ``path``, in the place of an older file; RooflensError where that cannot be."""
+    from rooflens.collector.calibrate import place, words_of
+
+    try:
+        place.put(path, words_of(calibration))
+    except OSError as error:
+        raise _not_written(str(path), error) from None
     return path
 
 
-def _for_its_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _not_written(name: str, error: OSError) -> RooflensError:
+    return RooflensError(f"--output {name}: {(error.strerror or 'cannot be written').lower()}: give another file")
 
 
 class Bar:

@@ -36,7 +36,7 @@ def lines(calibration: Calibration, hardware: HardwareSpec | None, ceilings: Seq
         clocks = ", ".join(f"{name} {hz / 1e6:,.0f} MHz" for name, hz in sorted(calibration.clocks_hz.items()))
         found.append(f"clocks    {clocks} meanwhile")
     rows: list[Sequence[str]] = [HEAD, *_curves(calibration), *_products(calibration), *_times(calibration)]
-    found += ["", *aligned(rows), "", *_ceilings(hardware, ceilings)]
+    found += ["", *aligned(rows), "", *_ceilings(calibration, hardware, ceilings)]
     found += [f"odd       {flag}" for flag in calibration.flags]
     return found
 
@@ -69,7 +69,10 @@ def _times(calibration: Calibration) -> Iterator[Sequence[str]]:
             yield _row("" if number else f"all-reduce, {devices} devices", binary_text(size), each, "s")
 
 
-def _ceilings(hardware: HardwareSpec | None, ceilings: Sequence[Ceiling]) -> Iterator[str]:
+def _ceilings(calibration: Calibration, hardware: HardwareSpec | None, ceilings: Sequence[Ceiling]) -> Iterator[str]:
+    if hardware is None and calibration.identity.kind == "cpu":
+        yield "ceilings  not known: a roof is made of reads and products, and both are not here; give more --seconds"
+        return
     if hardware is None:
         yield "ceilings  not known: no datasheet of this device is shipped; --hardware FILE.toml takes one of yours"
         return
