@@ -34,22 +34,23 @@ class Bracket:
     """Seconds of the median decode step at batch 1 and of its bounds, by the calibrations before and after.
 
     ``floor_s`` and ``fast_s`` are those of the faster calibration, ``slow_s`` that of the slower, ``reachable_s`` the
-    mean of both. ``read_bytes`` are those of a pass, ``disturbed`` whether others used the machine.
+    mean of both; None where the runs of either lie too far apart to tell. ``read_bytes`` are those of a pass,
+    ``disturbed`` whether others used the machine.
     """
 
     read_bytes: int
     steps: int
     floor_s: float
-    fast_s: float
-    reachable_s: float
-    slow_s: float
+    fast_s: float | None
+    reachable_s: float | None
+    slow_s: float | None
     observed_s: float
     disturbed: bool
 
     @property
     def holds(self) -> bool:
-        """Whether the step lies above its floor and not beyond the slow end of what is reachable."""
-        return self.floor_s <= self.observed_s <= self.slow_s
+        """Whether the step lies above its floor and not beyond the slow end of what is reachable, where it is known."""
+        return self.floor_s <= self.observed_s <= (self.slow_s or float("inf"))
 
 
 def serve(folder: Path, steps: int) -> tuple[Path, int]:
@@ -83,19 +84,23 @@ def measure(folder: Path, seconds: float, steps: int) -> Bracket:
     ring, read_bytes = serve(folder, steps)
     recording = read_ring(ring)
     assert recording.info is not None
-    found, observed_s, number, disturbed = [], 0.0, 0, False
+    found: list[list[float]] = []
+    floors, observed_s, number, disturbed = [], 0.0, 0, False
     for calibration in (before, calibrate("cpu", seconds, force=True)):
         roofline = Roofline.of(recording.info, hardware_of(calibration, read_bytes), calibration)
         analysis = roofline.analyse_all(recording.steps)
-        ends = reachable(roofline, recording.steps, analysis)
-        assert ends is not None
         rows = analysis.compared & (recording.steps["query_tokens"] == 1)
-        columns = (analysis.floor_s, ends.fast_s, ends.reachable_s, ends.slow_s)
+        ends = reachable(roofline, recording.steps, analysis)
+        columns = () if ends is None else (ends.fast_s, ends.reachable_s, ends.slow_s)
+        floors.append(float(np.median(analysis.floor_s[rows])))
         found.append([float(np.median(column[rows])) for column in columns])
         observed_s, number = float(np.median(analysis.observed_s[rows])), int(rows.sum())
         disturbed = disturbed or roofline.hardware.disturbed
-    floor, fast, usual, slow = zip(*found, strict=True)
-    return Bracket(read_bytes, number, min(floor), min(fast), sum(usual) / len(usual), max(slow), observed_s, disturbed)
+    fast = usual = slow = None
+    if all(found):
+        fasts, usuals, slows = zip(*found, strict=True)
+        fast, usual, slow = min(fasts), sum(usuals) / len(usuals), max(slows)
+    return Bracket(read_bytes, number, min(floors), fast, usual, slow, observed_s, disturbed)
 
 
 def run_apart(seconds: float, steps: int) -> Bracket:
@@ -109,9 +114,9 @@ def run_apart(seconds: float, steps: int) -> Bracket:
 def said(one: Bracket) -> str:
     """One run as a line, in milliseconds."""
     times = (one.floor_s, one.fast_s, one.reachable_s, one.slow_s, one.observed_s)
-    shown = "  ".join(f"{1e3 * each:9.2f}" for each in times)
-    words = f"{one.observed_s / one.reachable_s:11.2f}  {'yes' if one.holds else 'NO':>5}"
-    return f"{shown}  {words}  {'yes' if one.disturbed else 'no'}"
+    shown = "  ".join(f"{1e3 * each:9.2f}" if each is not None else f"{'-':>9}" for each in times)
+    share = "-" if one.reachable_s is None else f"{one.observed_s / one.reachable_s:.2f}"
+    return f"{shown}  {share:>11}  {'yes' if one.holds else 'NO':>5}  {'yes' if one.disturbed else 'no'}"
 
 
 def main() -> int:
@@ -133,7 +138,8 @@ def main() -> int:
         runs.append(run_apart(args.seconds, args.steps))
         print(said(runs[-1]), flush=True)
     held = sum(one.holds for one in runs)
-    print(f"{held} of {len(runs)} runs hold: floor <= observed <= slow")
+    told = sum(one.slow_s is not None for one in runs)
+    print(f"{held} of {len(runs)} runs hold: floor <= observed <= slow, which {told} of the calibrations told")
     if args.json:
         result: dict[str, Any] = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count()}
         result |= {"held": held, "runs": [asdict(one) for one in runs]}
