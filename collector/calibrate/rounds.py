@@ -22,7 +22,14 @@ FEWEST = 3  # a spread of fewer values says nothing, so the quantity is not know
 BATCH_S = 0.001  # a timing shorter than this is one of the clock and of the loop; longer ones meet more disturbances
 BATCHES = 3
 LONG_S = 0.01  # a single call of this length is sample enough
-TOO_LONG = "it takes too long for the time given"
+TOO_LONG = "that takes too long for the time given"
+WORDS = {  # of each field, in the plural
+    "reads": "reads of weights",
+    "copies": "plain reads",
+    "attention": "keys and values",
+    "launch_s": "launches",
+    "graph_launch_s": "launches in a graph",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +53,17 @@ class Quantity:
 
     @property
     def words(self) -> str:
-        """Which one it is."""
-        return self.field if self.key is None else f"{self.field} {self.key}"
+        """Which one it is, as a table of a calibration calls it."""
+        words = WORDS.get(self.field, self.field)
+        if self.key is None:
+            return words
+        return f"{words} of {size_text(self.key)}" if isinstance(self.key, int) else f"{words} in {self.key}"
+
+
+def size_text(size: int) -> str:
+    """Bytes in binary units: 64 KiB, 762 MiB."""
+    unit, name = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")
+    return f"{size / unit:.3g} {name}" if size < 1000 * unit else f"{size / unit:,.0f} {name}"
 
 
 @dataclass(slots=True)
@@ -104,12 +120,13 @@ class Lazy:
 class Race:
     """Several ways to do the same work, since a roof that one of them beats is none.
 
-    Each sample takes the one that was the fastest so far and one of the others, in turn: what it takes does not grow
-    with their number.
+    Each sample takes the one that was the fastest so far, ``times`` over, and one of the others, in turn: what it
+    takes does not grow with their number.
     """
 
-    def __init__(self, ways: Sequence[Callable[[], Sampled]]) -> None:
+    def __init__(self, ways: Sequence[Callable[[], Sampled]], times: int = 1) -> None:
         self._ways, self._leader, self._record, self._turn = list(ways), 0, 0.0, 0
+        self._times = times
 
     def __call__(self) -> Sampled:
         """One sample: the faster of both."""
@@ -119,6 +136,8 @@ class Race:
             numbers.append(others[self._turn % len(others)])
             self._turn += 1
         found = [self._ways[number]() for number in numbers]
+        again = [found[0], *(self._ways[self._leader]() for _ in range(self._times - 1))]
+        found[0] = Sampled(statistics.median(one.typical for one in again), max(one.best for one in again))
         for number, one in zip(numbers, found, strict=True):
             if one.best > self._record:
                 self._leader, self._record = number, one.best
@@ -155,7 +174,7 @@ class Rounds:
         warm_s = start_s + WARM_SHARE * (deadline_s - start_s)
         for quantity in quantities:
             if self._clock() >= warm_s:
-                self._outcome.problems.append(f"{quantity.words} is not known: {TOO_LONG}")
+                self._outcome.problems.append(f"{quantity.words} are not known: {TOO_LONG}")
             else:
                 self._sample(quantity, "warming up")  # pages, threads, kernels and clocks; not counted
         order, chance = list(self._costs_s), random.Random(0)
@@ -183,7 +202,7 @@ class Rounds:
         except Exception as error:  # a format that the device has not, no memory, a driver's fault: said, not known
             self._costs_s.pop(quantity, None)
             self._samples.pop(quantity, None)
-            self._outcome.problems.append(f"{quantity.words} is not known: {_cause(error)}")
+            self._outcome.problems.append(f"{quantity.words} are not known: {_cause(error)}")
             return None
         self._costs_s[quantity] = self._clock() - start_s
         return found
@@ -199,7 +218,7 @@ class Rounds:
             dearest = max(self._costs_s, key=lambda one: (one.finer, not one.needed, self._costs_s[one]))
             del self._costs_s[dearest]
             self._samples.pop(dearest, None)
-            self._outcome.problems.append(f"{dearest.words} is not known: {TOO_LONG}")
+            self._outcome.problems.append(f"{dearest.words} are not known: {TOO_LONG}")
         return bool(self._costs_s)
 
     def _ended(self, quantities: Sequence[Quantity]) -> Outcome:
@@ -209,7 +228,7 @@ class Rounds:
                 found = measured(samples, quantity.less_is_better)
                 self._outcome.measured.setdefault(quantity.field, {})[quantity.key] = found
             elif quantity in self._costs_s:
-                self._outcome.problems.append(f"{quantity.words} is not known: {TOO_LONG}")
+                self._outcome.problems.append(f"{quantity.words} are not known: {TOO_LONG}")
         return self._outcome
 
 

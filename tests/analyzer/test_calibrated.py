@@ -246,7 +246,10 @@ def test_a_steady_calibration_beside_others_still_holds() -> None:
 
 
 def test_a_roof_tells_of_its_measurement_and_not_of_what_else_was_left_out() -> None:
-    flags = ("copies of 1 MiB is not known: it takes too long for the time given", "the threads of NumPy were limited")
+    flags = (
+        "plain reads of 1 MiB are not known: that takes too long for the time given",
+        "the threads of NumPy were limited",
+    )
     assert hardware_of(cpu_calibration(flags=flags), MIB).flags == flags[1:]
 
 

@@ -75,7 +75,7 @@ def test_the_most_expensive_ones_are_left_out_and_the_needed_ones_last() -> None
     found = Rounds(clock, silent).run([needed, cheap, dear], 8.0)
     assert sorted(map(str, found.measured["products"])) == ["a", "c"]
     assert found.measured["products"]["c"].count >= LEAST_ROUNDS
-    assert found.problems == ["products b is not known: it takes too long for the time given"]
+    assert found.problems == ["products in b are not known: that takes too long for the time given"]
 
 
 def test_finer_sizes_are_left_out_before_dearer_ones() -> None:
@@ -83,6 +83,20 @@ def test_finer_sizes_are_left_out_before_dearer_ones() -> None:
     dear, finer = costing(clock, 1.0, log, "a"), replace(costing(clock, 0.5, log, "b"), finer=True)
     found = Rounds(clock, silent).run([dear, finer], 6.5)
     assert list(found.measured["products"]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "words"),
+    [
+        ("reads", 799014912, "reads of weights of 762 MiB"),
+        ("copies", 64 << 10, "plain reads of 64 KiB"),
+        ("attention", 1 << 31, "keys and values of 2,048 MiB"),
+        ("products", "fp32", "products in fp32"),
+        ("launch_s", None, "launches"),
+    ],
+)
+def test_a_quantity_is_called_as_a_table_calls_it(field: str, key: int | str | None, words: str) -> None:
+    assert Quantity(field, key, lambda: Sampled(1.0, 1.0)).words == words
 
 
 def test_one_that_fails_is_not_known_and_the_others_are() -> None:
@@ -105,8 +119,8 @@ def test_one_that_fails_is_not_known_and_the_others_are() -> None:
     found = Rounds(clock, silent).run(quantities, 5.0)
     assert list(found.measured["products"]) == ["fine"]
     assert sorted(found.problems) == [
-        "products later is not known: RuntimeError: out of memory",
-        "products never is not known: ValueError()",
+        "products in later are not known: RuntimeError: out of memory",
+        "products in never are not known: ValueError()",
     ]
 
 

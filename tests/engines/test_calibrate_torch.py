@@ -117,7 +117,7 @@ def test_a_format_that_fails_is_not_known_and_the_others_are(
     monkeypatch.setattr(products, "_formats", lambda _bench: ["int8", "fp32"])
     found = by_rounds(products.product_quantities(bench, 1))
     assert list(found.measured["products"]) == ["fp32"]
-    assert found.problems == ["products int8 is not known: RuntimeError: _int_mm is not for this device"]
+    assert found.problems == ["products in int8 are not known: RuntimeError: _int_mm is not for this device"]
 
 
 def test_eight_bit_products_are_the_right_ones(bench: kernels.Bench) -> None:
