@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from rooflens.adapters.embedded.shape import SMALL
 from rooflens.cli import main
 from rooflens.cli.demo_live import Raised, Watching
 from rooflens.cli.demo_presets import BLOCK_TOKENS, HEALTHY, LONG_OUTPUT_TOKENS, OUTPUTS, SHORT_PROMPTS
-from rooflens.cli.demo_text import findings_text
+from rooflens.cli.demo_text import apart_text, findings_text
 from rooflens.cli.embedded import carry_out
 from rooflens.collector.windows import WindowSettings
 from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
@@ -210,6 +211,25 @@ def test_the_blocks_said_to_be_needed_are_just_enough() -> None:
         Scheduler(BlockPool(pool.blocks - 1, BLOCK_TOKENS), 1, 128).add(Request([0] * 512, LONG_OUTPUT_TOKENS))
     short = HEALTHY.longest_request_blocks
     assert (short - 1) * BLOCK_TOKENS < SHORT_PROMPTS[1] + OUTPUTS[1] - 1 <= short * BLOCK_TOKENS
+
+
+def summary_of(observed_s: float, reachable_s: float | None) -> Any:
+    """As much of a summary as is told of steps far above their floor of a second."""
+    floor = SimpleNamespace(observed_s=observed_s, floor_s=1.0, reachable_s=reachable_s)
+    batches = [SimpleNamespace(name=name, floor=floor) for name in ("batch 1", "batch 8 to 15")]
+    return SimpleNamespace(phases=[SimpleNamespace(floor=floor), SimpleNamespace(floor=None)], decode_by_batch=batches)
+
+
+def test_steps_far_above_what_is_reachable_are_tied_to_the_load() -> None:
+    assert apart_text(summary_of(3.9, 2.0), 2, 9.0, 2) == ""
+    text = " ".join(apart_text(summary_of(6.0, 2.0), 2, 2.4, 2).split())
+    assert text.startswith(
+        "steps 6.00 times their floor, 3.00 times what is reachable (decode by batch: batch 1 6.00, "
+    )
+    assert text.endswith("one sequence after the other")
+    text = " ".join(apart_text(summary_of(6.0, None), 1, 3.4, 2).split())
+    assert "reachable" not in text
+    assert text.endswith("others use the machine too (load average 3.4 on 2 cores, 1 of it this engine's)")
 
 
 def test_the_findings_are_told_with_price_remedy_and_what_is_missing() -> None:

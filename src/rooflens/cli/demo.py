@@ -14,6 +14,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -183,8 +184,9 @@ def _show(
     url: str,
 ) -> None:
     """The table and the findings, or all of it as JSON."""
-    from rooflens.cli.demo_text import findings_text
+    from rooflens.cli.demo_text import apart_text, findings_text
     from rooflens.cli.report import as_json, text
+    from rooflens.collector.cpu_roof import usable_cores
     from rooflens.pipeline import lay_beside, read_ring
 
     recording, hardware = read_ring(outcome.ring), roof[0]
@@ -208,6 +210,8 @@ def _show(
     if outcome.why_smaller:
         print(f"          {outcome.why_smaller}")
     print(f"\n{printable(findings_text(raised, expected))}")
+    if not raised.serious and (apart := apart_text(summary, threads, os.getloadavg()[0], len(usable_cores()))):
+        print(apart)
     print(
         f"\nThe live API ended with the engine; with --keep the load goes on until Ctrl-C, for {_look_with(url)}\n"
         f"Findings were judged over windows of {WINDOW_S:.0f} s, those of a sidecar take ten.\n"

@@ -5,12 +5,40 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from rooflens.analyzer.figures import Summary
 from rooflens.cli.demo_live import Raised
-from rooflens.cli.units import seconds_text
+from rooflens.cli.units import factor_text, seconds_text
 from rooflens.findings import Evidence, Finding, Price
 
 WIDTH, NAME_WIDTH = 118, 10
+FAR_RATIO = 2.0  # of what is reachable: less needs no word
+CROWDED_LOAD = 0.5  # beyond the engine's own threads: less is the average's own wavering
 MOST_EVIDENCE = 8  # facts; the API has them all
+
+
+def apart_text(summary: Summary, threads: int, load: float, cores: int) -> str:
+    """Why steps far above their bounds are no finding of this engine; empty where they are not far above.
+
+    ``load`` is the machine's load average, of which the engine makes ``threads`` at most.
+    """
+    floors = [phase.floor for phase in summary.phases if phase.floor and phase.floor.floor_s]
+    observed_s, floor_s = sum(floor.observed_s for floor in floors), sum(floor.floor_s for floor in floors)
+    reachable_s = sum(floor.reachable_s or floor.floor_s for floor in floors)
+    if not floors or observed_s < FAR_RATIO * reachable_s:
+        return ""
+    beyond = f", {factor_text(observed_s / reachable_s)} times what is reachable" if reachable_s > floor_s else ""
+    by_batch = [
+        f"{part.name} {factor_text(part.floor.observed_s / part.floor.floor_s)}"
+        for part in summary.decode_by_batch
+        if part.floor and part.floor.floor_s
+    ]
+    split = f" (decode by batch: {', '.join(by_batch)})" if len(by_batch) > 1 else ""
+    crowd = f"; others use the machine too (load average {load:.1f} on {cores} cores, {threads} of it this engine's)"
+    text = (
+        f"{factor_text(observed_s / floor_s)} times their floor{beyond}{split}: that is this load in NumPy, which "
+        f"attends to one sequence after the other{crowd if load > threads + CROWDED_LOAD else ''}"
+    )
+    return "\n".join(_wrapped("steps", text))
 
 
 def findings_text(raised: Raised, expected: str | None) -> str:
