@@ -16,6 +16,7 @@ BUSY_SHARE = 0.25  # of the usable cores; above it others took a good part of th
 LOAD_SHARE = 0.5  # of the cores, for the one-minute load, which tells of what was before
 LOOK_S = 0.5
 MOST_PROCESSES = 20_000
+MOST_NAMED, LEAST_CORES = 3, 0.1  # processes that are named, and what is worth it
 BUSY_KERNEL_RATIO = 0.1  # GPU-Util: that something ran, which is all that it says
 
 
@@ -57,9 +58,9 @@ def too_much(cores: float) -> bool:
 
 def cpu_busy(root: Path = Path("/"), sleep: Callable[[float], None] = time.sleep) -> str | None:
     """Who uses this processor now, in words; None if nobody does so much that it disturbs. Takes half a second."""
-    count = len(usable_cores())
     before, processes = cpu_use(root), _processes(root)
     if before is None:
+        count = len(usable_cores())
         load = load_average(root)
         return f"the load is {load:.1f} on {count} cores" if load > LOAD_SHARE * count else None
     sleep(LOOK_S)
@@ -69,12 +70,24 @@ def cpu_busy(root: Path = Path("/"), sleep: Callable[[float], None] = time.sleep
     span_s = max(after.monotonic_s - before.monotonic_s, 1e-3)
     used = {pid: (name, s - processes[pid][1]) for pid, (name, s) in _processes(root).items() if pid in processes}
     used.pop(os.getpid(), None)
-    pid, (name, most_s) = max(used.items(), key=lambda item: item[1][1], default=(0, ("", 0.0)))
-    stolen_s = after.stolen_s - before.stolen_s
-    whole = f"others use {others_cores(before, after):.1f} of {count} cores"
-    if stolen_s > most_s:
-        return f"{whole}, {stolen_s / span_s:.1f} of them on other machines of this host"
-    return f"{whole}, {name} (process {pid}) {most_s / span_s:.1f}" if most_s > 0 else whole
+    shares = {pid: (name, used_s / span_s) for pid, (name, used_s) in used.items()}
+    return _told(others_cores(before, after), (after.stolen_s - before.stolen_s) / span_s, shares)
+
+
+def _told(cores: float, stolen_cores: float, processes: dict[int, tuple[str, float]]) -> str:
+    """Who uses so many cores: the processes that use most, and what no process that can be seen accounts for."""
+    most = sorted(processes.items(), key=lambda item: -item[1][1])[:MOST_NAMED]
+    words = [f"{name} (process {pid}) {used:.1f}" for pid, (name, used) in most if used >= LEAST_CORES]
+    rest = cores - stolen_cores - sum(used for _, used in processes.values())
+    small = sum(used for _, used in processes.values()) - sum(used for _, (_, used) in most if used >= LEAST_CORES)
+    if stolen_cores >= LEAST_CORES:
+        words.append(f"other machines of this host {stolen_cores:.1f}")
+    if small >= LEAST_CORES:
+        words.append(f"smaller ones {small:.1f}")
+    if rest >= LEAST_CORES:
+        words.append(f"short-lived or hidden ones {rest:.1f}")
+    whole = f"others use {cores:.1f} of {len(usable_cores())} cores"
+    return f"{whole}: {', '.join(words)}" if words else whole
 
 
 def _processes(root: Path) -> dict[int, tuple[str, float]]:

@@ -61,21 +61,35 @@ def test_who_uses_the_processor_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     machine = Machine(tmp_path, monkeypatch, used_s=0.8)
     found = busy.cpu_busy(tmp_path, machine.sleep)
     used = f"{0.8 * CORES:.1f}"
-    assert found == f"others use {used} of {CORES} cores, a (busy) one (process 4242) {used}"
+    assert found == f"others use {used} of {CORES} cores: a (busy) one (process 4242) {used}"
 
 
 def test_other_machines_on_the_same_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(tmp_path, monkeypatch, used_s=0.1, stolen_s=0.5)
     found = busy.cpu_busy(tmp_path, machine.sleep)
     assert found is not None
-    assert found.endswith(f"{0.5 * CORES:.1f} of them on other machines of this host")
+    assert f", other machines of this host {0.5 * CORES:.1f}" in found
 
 
 def test_processes_that_cannot_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(tmp_path, monkeypatch, used_s=0.8)
     put(tmp_path, "proc/4242/stat", "gone")
     monkeypatch.setattr(busy, "_processes", lambda _root: {})
-    assert busy.cpu_busy(tmp_path, machine.sleep) == f"others use {0.8 * CORES:.1f} of {CORES} cores"
+    used = f"{0.8 * CORES:.1f}"
+    assert busy.cpu_busy(tmp_path, machine.sleep) == (
+        f"others use {used} of {CORES} cores: short-lived or hidden ones {used}"
+    )
+
+
+def test_the_figures_add_up_to_the_whole() -> None:
+    used = {7: ("cc1", 0.5), 8: ("make", 0.02), 9: ("python", 0.25), 10: ("ld", 0.2), 11: ("as", 0.15)}
+    found = busy._told(cores=2.22, stolen_cores=0.4, processes=used)
+    assert found == (
+        f"others use 2.2 of {CORES} cores: cc1 (process 7) 0.5, python (process 9) 0.2, ld (process 10) 0.2, "
+        "other machines of this host 0.4, smaller ones 0.2, "
+        "short-lived or hidden ones 0.7"
+    )
+    assert busy._told(0.6, 0.0, {}).startswith(f"others use 0.6 of {CORES} cores: short-lived or hidden ones")
 
 
 def test_what_this_process_uses_is_not_others(monkeypatch: pytest.MonkeyPatch) -> None:
