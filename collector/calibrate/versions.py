@@ -16,9 +16,14 @@ EXACT = ("driver",)
 
 
 def versions_here() -> dict[str, str]:
-    """NumPy, torch and the NVIDIA driver as far as they are installed here; nothing of it is loaded."""
+    """NumPy, torch and the NVIDIA driver as far as they are installed here; only the driver's library is loaded."""
+    driver = driver_version()
+    return installed_here() if driver is None else installed_here() | {"driver": driver}
+
+
+def installed_here() -> dict[str, str]:
+    """NumPy and torch as far as they are installed here; nothing of it is loaded, and no driver is asked."""
     found = {name: _installed(name) for name in MAJOR}
-    found["driver"] = driver_version()
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -19,3 +19,15 @@ def nvml(names: list[str], reasons: int = 0, now_mhz: int = 1980, sliced: bool =
     }  # fmt: skip
     vars(made).update(functions)
     return made
+
+
+def lose(made: types.ModuleType, call: str, index: int) -> None:
+    """Have this call fail for one device as for one that fell off the bus."""
+    well = getattr(made, call)
+
+    def lost(handle: int) -> Any:
+        if handle == index:
+            raise made.NVMLError("GPU is lost")
+        return well(handle)
+
+    setattr(made, call, lost)

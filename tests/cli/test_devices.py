@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.driver import nvml
+from cli.driver import lose, nvml
 from cli.pages import served
 from made_engine import made_engine
 
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.cli import main
-from rooflens.cli.devices import hardware_here
+from rooflens.cli.devices import NamedDevices, hardware_here, named_devices
 from rooflens.cli.sidecar import _watched
 from rooflens.pipeline.watch import Watch, WatchSettings
 
@@ -37,8 +37,35 @@ def test_one_known_kind_of_whole_device(
     names: list[str], sliced: bool, pages: tuple[str, ...], found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml(names, sliced=sliced))
-    hardware = hardware_here(pages)
+    hardware, _ = hardware_here(pages)
     assert (hardware.id if hardware else None) == found
+
+
+def test_a_lost_device_takes_none_of_the_others_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    for call in ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName"):
+        made = nvml([H200] * 8)
+        lose(made, call, 3)
+        monkeypatch.setitem(sys.modules, "pynvml", made)
+        hardware, here = hardware_here(())
+        assert hardware is not None
+        assert hardware.id == "h200-sxm-141"
+        assert [each.problem for each in here.devices if each.name is None] == ["GPU is lost"]
+
+
+@pytest.mark.parametrize(("value", "absent"), [(9, True), (12, True), (15, False), (4, False)])
+def test_only_a_driver_that_is_not_there_is_none(value: int, absent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = nvml([H200])
+
+    def refuse() -> None:
+        error = made.NVMLError("why")
+        error.value = value
+        raise error
+
+    monkeypatch.setattr(made, "nvmlInit", refuse)
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    here = named_devices()
+    assert (here.absent, here.silent is None) == (absent, absent)
+    assert "(why)" in str(here.problem)
 
 
 def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,15 +73,15 @@ def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(broken, "nvmlInit", lambda: 1 / 0)
     for binding in (None, broken):
         monkeypatch.setitem(sys.modules, "pynvml", binding)
-        assert hardware_here(()) is None
+        assert hardware_here(())[0] is None
 
 
 def test_the_sidecar_says_that_it_found_it(tmp_path: Path) -> None:
     settings = WatchSettings(hardware=find_hardware("h200-sxm-141"), use_rings=False)
-    assert list(_watched(settings, found=True)) == [
+    assert next(iter(_watched(settings, found=True))) == (
         "hardware  h200-sxm-141 (datasheet, the device of this machine; else give --hardware ID): 4,800.0 GB/s"
-    ]
-    assert list(_watched(settings, found=False)) == ["hardware  h200-sxm-141 (datasheet): 4,800.0 GB/s"]
+    )
+    assert next(iter(_watched(settings, found=False))) == "hardware  h200-sxm-141 (datasheet): 4,800.0 GB/s"
 
 
 @pytest.fixture
@@ -84,7 +111,12 @@ def test_the_sidecar_looks_for_it_unless_it_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr("rooflens.cli.devices.hardware_here", lambda pages: asked.append(tuple(pages)))
+
+    def nothing(pages: tuple[str, ...], _: object) -> tuple[None, NamedDevices]:
+        asked.append(pages)
+        return None, NamedDevices()
+
+    monkeypatch.setattr("rooflens.cli.devices.hardware_here", nothing)
     monkeypatch.setattr("rooflens.pipeline.loop.run_loop", lambda *_: None)
     with served({}) as port:
         words = ["sidecar", "--no-rings", "--listen", "127.0.0.1:0", "--scrape", f"http://127.0.0.1:{port}"]

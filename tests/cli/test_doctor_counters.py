@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.doctor_machines import machine
+from cli.driver import nvml
 from cli.pages import served
 from cli.test_find_servers import closed_port
 
-from rooflens.calibration_records import Calibration, MachineIdentity
+from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 from rooflens.cli import doctor_counters
 from rooflens.cli.doctor_checks import Check, Standing
 from rooflens.cli.doctor_counters import Library, check_calibration, check_counters, check_exporter
@@ -25,6 +27,8 @@ SAMPLE = DeviceSample(
     "GPU-1", CounterSource.NVML, 0.0, 1.0, dram_ratio=0.5, sm_clock_hz=1.5e9, power_w=400.0, throttles=()
 )
 NOW_S = 1_796_000_000.0
+READS = ((1 << 30, Measured(4e12, 4.1e12, 0.01, 9)),)
+RATES = {"bf16": Measured(7e14, 7.1e14, 0.01, 9)}
 
 
 class MadeProbe:
@@ -51,7 +55,7 @@ def counters(
     """What the check says where the libraries answer so."""
     made = tuple(Library("NVML", lambda a=a: MadeProbe(a), "pip install it") for a in answers)  # type: ignore[misc]
     monkeypatch.setattr(doctor_counters, "libraries", lambda: made)
-    monkeypatch.setattr(doctor_counters, "device_names", lambda root: (list(names), ""))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(list(names)))
     monkeypatch.setattr(doctor_counters, "PAUSE_S", 0.0)
     return list(check_counters(machine(root)))
 
@@ -128,7 +132,7 @@ def test_a_page_of_dcgm_exporter(root: Path, page: bytes, standing: Standing | N
 
 def calibration(**identity: Any) -> Calibration:
     made = {"kind": "cuda", "name": "NVIDIA H200", "device_uuid": "GPU-1", "machine": "m"}
-    return Calibration(MachineIdentity(**made | identity), NOW_S, 30.0, {"torch": "2.9.0"})
+    return Calibration(MachineIdentity(**made | identity), NOW_S, 30.0, {"torch": "2.9.0"}, reads=READS, products=RATES)
 
 
 def calibrations(monkeypatch: pytest.MonkeyPatch, folder: Path, now_s: float, *here: MachineIdentity) -> list[Check]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from cli.doctor_machines import machine
-from cli.driver import nvml
+from cli.driver import lose, nvml
 from cli.test_find_rings import SERVER, process
 
 from rooflens.cli.doctor_checks import Standing
 from rooflens.cli.doctor_hardware import check_clocks, check_devices, check_processors
 
-OK, NOTE, MISSING = Standing.OK, Standing.NOTE, Standing.MISSING
+OK, NOTE, MISSING, BROKEN = Standing.OK, Standing.NOTE, Standing.MISSING, Standing.BROKEN
 
 
 @pytest.fixture
@@ -29,6 +29,30 @@ def test_devices_have_the_id_of_their_roof(root: Path, monkeypatch: pytest.Monke
     known, odd = check_devices(machine(root))
     assert (known.standing, known.found) == (OK, "2 x NVIDIA H200: --hardware h200-sxm-141")
     assert (odd.standing, odd.found) == (MISSING, "NVIDIA Odd\x1b 1: its roof is not known")
+
+
+def test_a_lost_device_is_said_beside_the_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = nvml(["NVIDIA H200"] * 8)
+    lose(made, "nvmlDeviceGetHandleByIndex", 0)
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    asked = machine(root)
+    lost, others = check_devices(asked)
+    assert (lost.standing, lost.found) == (BROKEN, "1 of 8 does not answer (GPU is lost)")
+    assert (others.standing, others.found) == (OK, "7 x NVIDIA H200: --hardware h200-sxm-141")
+    assert [check.found.partition(" at ")[0] for check in check_clocks(asked)] == [f"device {n}" for n in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("NVIDIA H200", "such as --hardware h200-sxm-141-mig-1g.18gb or "), ("NVIDIA Odd 1", "describe the slice in")],
+)
+def test_a_device_cut_into_slices_is_not_given_the_roof_of_the_whole(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([name], sliced=True))
+    (found,) = check_devices(machine(root))
+    assert (found.standing, found.found) == (NOTE, f"{name}, cut into MIG slices: the roof is that of a slice")
+    assert remedy in str(found.remedy)
 
 
 def test_without_the_binding_the_driver_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

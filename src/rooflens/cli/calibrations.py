@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ class Calibrations:
 
     def __init__(self, option: str | None) -> None:
         self._option = option
-        self._identities: tuple[MachineIdentity, ...] | None = None
+        self._drivers: tuple[tuple[MachineIdentity, ...], Mapping[str, str]] | None = None
         self._kept: dict[MachineIdentity, Calibration | None] = {}
         self._said: set[str] = set()
 
@@ -89,22 +89,38 @@ class Calibrations:
             return False
 
     def _here(self, *kinds: str) -> list[MachineIdentity]:
-        from rooflens.collector.calibrate.identity import identities_here, identity_of_cpu
+        from rooflens.collector.calibrate.identity import identity_of_cpu
 
-        if kinds == (CPU,):
-            return [identity_of_cpu()]
-        if self._identities is None:
-            self._identities = identities_here()
-        return list(self._identities)
+        return [identity_of_cpu()] if kinds == (CPU,) else list(self._machine()[0])
+
+    def _versions(self, kind: str) -> Mapping[str, str]:
+        """Those that matter to a calibration of such a device; a CPU's has none of a driver, which stays unasked."""
+        from rooflens.collector.calibrate.versions import installed_here
+
+        return installed_here() if kind == CPU else self._machine()[1]
+
+    def _machine(self) -> tuple[tuple[MachineIdentity, ...], Mapping[str, str]]:
+        """What the drivers say, once; a driver that hangs or crashes is one line, and there is the CPU only."""
+        from rooflens.cli.apart import Unanswered
+        from rooflens.cli.identities import machine_here
+        from rooflens.collector.calibrate.identity import identity_of_cpu
+        from rooflens.collector.calibrate.versions import installed_here
+
+        if self._drivers is None:
+            try:
+                self._drivers = machine_here()
+            except Unanswered as error:
+                self._say(f"no calibration of a device is used: {error}")
+                self._drivers = ((identity_of_cpu(),), installed_here())
+        return self._drivers
 
     def _stored(self, identities: Iterable[MachineIdentity]) -> Calibration | None:
         from rooflens.collector.calibrate.store import find, state_folder
-        from rooflens.collector.calibrate.versions import versions_here
 
         folder, usable = state_folder(os.environ), []
         for identity in identities:
             if identity not in self._kept:
-                at = find(identity, folder, time.time(), versions_here())
+                at = find(identity, folder, time.time(), self._versions(identity.kind))
                 self._kept[identity] = at.calibration
                 if at.problem is not None:
                     self._say(at.problem)
@@ -115,7 +131,6 @@ class Calibrations:
     def _of_file(self) -> Calibration | None:
         """The calibration in the file that was named: of this machine, else RooflensError; a stale one is said."""
         from rooflens.collector.calibrate.store import is_stale, load, why_foreign
-        from rooflens.collector.calibrate.versions import versions_here
 
         if self._option is None or self._option.strip().casefold() == NONE:
             return None
@@ -128,7 +143,7 @@ class Calibrations:
             )
         if not found.reads:
             raise RooflensError(f"--calibration {self._option}: it holds no reads: measure again: rooflens calibrate")
-        if (stale := is_stale(found, time.time(), versions_here())) is not None:
+        if (stale := is_stale(found, time.time(), self._versions(found.identity.kind))) is not None:
             self._say(f"--calibration {self._option} is used although {stale}; measure again: rooflens calibrate")
         return found
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
+from rooflens.cli.devices import NamedDevices, named_devices
 from rooflens.cli.find_rings import engine_processes, next_step, running_engine, told_not_to_record
 from rooflens.cli.find_servers import USUAL_PORTS, find_sidecar, live_engines, metrics_pages, versions
 from rooflens.collector.ring_file import RingFile
@@ -94,6 +95,11 @@ class Machine:
     def processes(self) -> dict[int, dict[str, str]]:
         """Running processes of vLLM by pid, with their environments."""
         return engine_processes(self.root)
+
+    @cached_property
+    def devices(self) -> NamedDevices:
+        """What NVML says of the devices."""
+        return named_devices()
 
 
 def _rings_of(paths: Sequence[Path]) -> list[FoundRing]:

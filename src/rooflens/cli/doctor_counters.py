@@ -6,15 +6,19 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from rooflens.cli.devices import device_names
+from rooflens.cli import apart
+from rooflens.cli.devices import proc_names
 from rooflens.cli.doctor_checks import Check, Machine, Standing
 from rooflens.cli.find_servers import ask, body_of, listening
 from rooflens.device_records import DeviceFacts, DeviceSample
 from rooflens.protocols import Probe
 from rooflens.records import RooflensError
 
+MODULE = "rooflens.cli.doctor_counters"
+DEADLINE_S = 20.0  # two answers of every library, the first of which may load its driver
 PAUSE_S = 0.3  # between two answers: the driver refreshes its counters every 100 ms
 CALIBRATE = "rooflens calibrate"
 MOST_PROBLEMS = 4  # lines of one library
@@ -59,14 +63,37 @@ def libraries() -> tuple[Library, ...]:
 
 def check_counters(machine: Machine) -> Iterator[Check]:
     """Which devices have counters, and what would be read of each; equal devices once."""
-    names, _ = device_names(machine.root)
-    seen = False
+    here = machine.devices
+    if here.silent is not None:
+        return  # check_devices has said what is wrong with the driver
+    try:
+        found = [_check(**each) for each in apart.ask(MODULE, "a library of counters", deadline_s=DEADLINE_S)]
+    except apart.Unanswered as error:
+        yield Check("counters", Standing.BROKEN, f"{error}; a sidecar is hindered in the same way",
+                    "rooflens sidecar --no-counters, and look at nvidia-smi or rocm-smi")  # fmt: skip
+        return
+    yield from found
+    names = here.names or proc_names(machine.root)
+    if names and not found:
+        yield Check("counters", Standing.MISSING, f"{names[0]} is here, but no library that reads its counters",
+                    "; or ".join(library.remedy for library in libraries()))  # fmt: skip
+
+
+def _check(name: str, standing: str, found: str, remedy: str | None) -> Check:
+    return Check(name, Standing(standing), found, remedy)
+
+
+def told() -> list[dict[str, Any]]:
+    """What the libraries of this machine say, from inside this process, which goes down with their drivers."""
+    return [asdict(check) for check in _heard()]
+
+
+def _heard() -> Iterator[Check]:
     for library in libraries():
         probe = library.make()
         first = probe.sample()
         if not first.devices:
             continue
-        seen = True
         time.sleep(PAUSE_S)
         second = probe.sample()
         samples = {sample.uuid: sample for sample in second.samples}
@@ -74,9 +101,6 @@ def check_counters(machine: Machine) -> Iterator[Check]:
         yield from _counted(found)
         for problem in dict.fromkeys((*first.problems, *second.problems)[:MOST_PROBLEMS]):
             yield Check("counters", Standing.NOTE, problem)
-    if names and not seen:
-        yield Check("counters", Standing.MISSING, f"{names[0]} is here, but no library that reads its counters",
-                    "; or ".join(library.remedy for library in libraries()))  # fmt: skip
 
 
 def _device(library: Library, facts: DeviceFacts, sample: DeviceSample | None) -> Check:
@@ -118,18 +142,20 @@ def check_exporter(machine: Machine) -> Iterator[Check]:
 
 def check_calibration(machine: Machine) -> Iterator[Check]:
     """Whether what these devices reach was measured, and still holds; of the processor where there is no device."""
-    from rooflens.collector.calibrate import find, identities_here, state_folder, versions_here
+    from rooflens.cli.identities import machine_here
+    from rooflens.collector.calibrate import find, state_folder
     from rooflens.collector.calibrate.store import AGAIN
 
-    del machine
+    if machine.devices.silent is not None:
+        return  # check_devices has said what is wrong with the driver
     try:
         folder = state_folder(os.environ)
+        identities, versions = machine_here()
     except RooflensError as error:
         yield Check("calibration", Standing.NOTE, str(error))
         return
-    identities = identities_here()
     chosen = [identity for identity in identities if identity.kind != "cpu"] or list(identities)
-    now_s, versions, found = time.time(), versions_here(), []
+    now_s, found = time.time(), []
     for identity in chosen:
         at = find(identity, folder, now_s, versions)
         if at.calibration is not None:
@@ -150,3 +176,6 @@ def _counted(found: list[Check]) -> Iterator[Check]:
 
 
 COUNTER_CHECKS: tuple[Callable[[Machine], Iterator[Check]], ...] = (check_counters, check_exporter, check_calibration)
+
+if __name__ == "__main__":
+    apart.answer(told)

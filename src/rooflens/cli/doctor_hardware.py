@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rooflens.analyzer.hardware import find_hardware
-from rooflens.cli.devices import device_names, with_nvml
+from rooflens.cli.devices import proc_names
 from rooflens.cli.doctor_checks import Check, Machine, Standing
 from rooflens.records import RooflensError
 
@@ -21,33 +20,57 @@ SLOWED = {
     0x80: "the power brake of its supply",
 }
 
-REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+LOOK = "look at nvidia-smi and the kernel's log (NVRM, Xid): the device is to be reset, or the machine restarted"
 
 
 def check_devices(machine: Machine) -> Iterator[Check]:
     """Which devices there are, and the id of each that the roofline needs."""
-    names, how = device_names(machine.root)
-    if not names:
-        yield Check("devices", Standing.NOTE, how, "for an engine on this CPU: --hardware this-cpu")
+    here = machine.devices
+    whole = [each.name for each in here.devices if each.name is not None and not each.sliced]
+    names = whole if here.devices else proc_names(machine.root)
+    if here.silent is not None:
+        yield Check("devices", Standing.BROKEN, here.silent, LOOK)
+    elif not names and not here.devices:
+        yield Check("devices", Standing.NOTE, f"{here.problem}: an engine has the CPU only",
+                    "for an engine on this CPU: --hardware this-cpu")  # fmt: skip
+    silent = [each.problem for each in here.devices if each.name is None]
+    for problem in dict.fromkeys(silent):
+        yield Check("devices", Standing.BROKEN, f"{silent.count(problem)} of {len(here.devices)} does not answer "
+                    f"({problem})", LOOK)  # fmt: skip
     for name in dict.fromkeys(names):
-        count = f"{names.count(name)} x " if names.count(name) > 1 else ""
-        try:
-            spec = find_hardware(name)
-        except RooflensError:
-            yield Check("devices", Standing.MISSING, f"{count}{name}: its roof is not known",
-                        "describe it in a TOML file and give --hardware FILE.toml")  # fmt: skip
-        else:
-            yield Check("devices", Standing.OK, f"{count}{name}: --hardware {spec.id}")
+        yield _roof(name, f"{names.count(name)} x " if names.count(name) > 1 else "")
+    cut = [each.name for each in here.devices if each.name is not None and each.sliced]
+    for name in dict.fromkeys(cut):
+        yield _roof_of_slices(name, f"{cut.count(name)} x " if cut.count(name) > 1 else "")
+
+
+def _roof(name: str, count: str) -> Check:
+    try:
+        spec = find_hardware(name)
+    except RooflensError:
+        return Check("devices", Standing.MISSING, f"{count}{name}: its roof is not known",
+                     "describe it in a TOML file and give --hardware FILE.toml")  # fmt: skip
+    return Check("devices", Standing.OK, f"{count}{name}: --hardware {spec.id}")
+
+
+def _roof_of_slices(name: str, count: str) -> Check:
+    """The roof of the whole is none of an engine on a slice."""
+    try:
+        slices = [f"--hardware {find_hardware(name).id}-mig-{each.profile}" for each in find_hardware(name).slices]
+    except RooflensError:
+        slices = []
+    how = " or ".join(slices[:1] + slices[-1:]) if len(slices) > 1 else "".join(slices)
+    return Check("devices", Standing.NOTE, f"{count}{name}, cut into MIG slices: the roof is that of a slice",
+                 f"the slice of the engine, such as {how}: nvidia-smi -L names it" if how
+                 else "describe the slice in a TOML file and give --hardware FILE.toml")  # fmt: skip
 
 
 def check_clocks(machine: Machine) -> Iterator[Check]:
     """Whether a device is held below its highest clock; the floor is that of the highest."""
-    del machine
-    try:
-        found = with_nvml(_clocks)
-    except Exception:  # check_devices has said why
-        return
-    for index, (now_mhz, most_mhz, reasons) in enumerate(found):
+    for index, device in enumerate(machine.devices.devices):
+        if device.clocks is None:
+            continue
+        now_mhz, most_mhz, reasons = device.clocks
         told = f"device {index} at {now_mhz:,} of {most_mhz:,} MHz"
         slowed = [why for bit, why in SLOWED.items() if reasons & bit]
         if slowed:
@@ -55,17 +78,6 @@ def check_clocks(machine: Machine) -> Iterator[Check]:
                         "the floor is that of the highest clock: look at nvidia-smi -q -d CLOCK,POWER,TEMPERATURE")  # fmt: skip  # noqa: E501
         else:
             yield Check("clocks", Standing.OK, told)
-
-
-def _clocks(nvml: Any, handle: Any) -> tuple[int, int, int]:
-    """SM clock now and at most in MHz, and the reasons why it is lower, 0 where the device does not say."""
-    reasons = 0
-    for name in REASONS:  # a driver has the old one, both, or some day only the new one
-        with suppress(nvml.NVMLError, AttributeError):
-            reasons = getattr(nvml, name)(handle)
-            break
-    now_mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
-    return now_mhz, nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM), reasons
 
 
 def check_processors(machine: Machine) -> Iterator[Check]:

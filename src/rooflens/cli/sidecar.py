@@ -115,7 +115,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.announce import Announcer
-    from rooflens.cli.devices import hardware_here
+    from rooflens.cli.devices import NamedDevices, hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.voice import Voice
@@ -138,14 +138,19 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
         if is_this_cpu(settings.hardware):
             folders = _folders(args.folders) if settings.rings else ()
             hardware, calibration = roof_here(calibrations, read_bytes_here(model_config, folders))
-        found = None if hardware is not None else hardware_here(settings.scrape_urls)
-        calibration = calibration or calibrations.of_device(hardware or found)
+        found, here = (None, NamedDevices())
+        if hardware is None and settings.counters:
+            found, here = hardware_here(settings.scrape_urls, stop.is_set)
+        if settings.counters or settings.calibration is not None:  # else no driver is asked for anything
+            calibration = calibration or calibrations.of_device(hardware or found)
         if stop.is_set():
             return 0
-        watch = Watch(_watch_settings(args.folders, settings, (hardware or found, calibration), model_config))
+        roof = (hardware or found, calibration)
+        watch = Watch(_watch_settings(args.folders, settings, roof, model_config, nvml=not here.crashed))
         try:
             with closing(Voice()) as voice:
-                for line in _watched(watch.settings, found is not None):
+                why = here.silent if settings.counters else "--no-counters asks no driver"
+                for line in _watched(watch.settings, found is not None, why):
                     voice.say(line)
                 voice.say(f"counters  {watch.counters.said(PATIENCE_S) if settings.counters else OFF}")
                 voice.say(f"metrics   {server.url}/metrics")
@@ -188,6 +193,8 @@ def _watch_settings(
     settings: Any,
     roof: tuple[HardwareSpec | None, Calibration | None],
     model_config: Any,
+    *,
+    nvml: bool,
 ) -> WatchSettings:
     from rooflens.cli.find_servers import find_servers
     from rooflens.collector.windows import WindowSettings
@@ -195,7 +202,7 @@ def _watch_settings(
     from rooflens.pipeline.probes_here import probes_here
     from rooflens.pipeline.watch import WatchSettings
 
-    probes = probes_here(settings.counter_period_s, settings.dcgm_urls, settings.dcgm_period_s)
+    probes = probes_here(settings.counter_period_s, settings.dcgm_urls, settings.dcgm_period_s, nvml=nvml)
     usual, window_s = WindowSettings(), settings.window_s
     return WatchSettings(
         folders=_folders(folders),
@@ -212,8 +219,8 @@ def _watch_settings(
     )
 
 
-def _watched(settings: WatchSettings, found: bool) -> Iterator[str]:
-    """What is watched, in words; ``found`` is whether nobody named the hardware."""
+def _watched(settings: WatchSettings, found: bool, why: str | None = None) -> Iterator[str]:
+    """What is watched, in words; ``found`` is whether nobody named the hardware, ``why`` a driver does not."""
     from rooflens.adapters.scrape.address import address_of
 
     if settings.use_rings:
@@ -224,7 +231,8 @@ def _watched(settings: WatchSettings, found: bool) -> Iterator[str]:
     if settings.discover is not None:
         yield "pages     of vLLM servers on the usual ports of this machine, while no ring is live"
     if settings.hardware is None:
-        yield "hardware  not known, so there is no floor: give --hardware ID"
+        reason = "" if why is None else f" ({why})"
+        yield f"hardware  not known{reason}, so there is no floor: give --hardware ID"
     else:
         bandwidth = settings.hardware.memory_bandwidth_bytes_per_s / 1e9
         origin = f"{settings.hardware.origin}{', the device of this machine; else give --hardware ID' if found else ''}"

@@ -137,7 +137,7 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
     if find_spec("numpy") is None:
         raise RooflensError("'top' needs numpy to watch by itself: pip install 'rooflens[sidecar]'")
     from rooflens.cli.calibrations import Calibrations
-    from rooflens.cli.devices import hardware_here
+    from rooflens.cli.devices import NamedDevices, hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.top_feeds import WatchFeed
@@ -146,11 +146,15 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
     from rooflens.pipeline.watch import WatchSettings
 
     hardware, model_config = hardware_named(args.hardware), config_named(args.model)
-    calibrations, calibration = Calibrations(None), None
+    calibrations, calibration, here = Calibrations(None), None, NamedDevices()
     if is_this_cpu(args.hardware):
         hardware, calibration = roof_here(calibrations, read_bytes_here(model_config, folders))
-    elif hardware is None and (hardware := hardware_here(pages)) is not None:
-        print(f"hardware  {hardware.id}, the device of this machine; else give --hardware ID", file=sys.stderr)
+    elif hardware is None:
+        hardware, here = hardware_here(pages)
+        if hardware is not None:
+            print(f"hardware  {hardware.id}, the device of this machine; else give --hardware ID", file=sys.stderr)
+        elif here.silent is not None:
+            print(f"hardware  not known: {here.silent}; give --hardware ID", file=sys.stderr)
     calibration = calibration or calibrations.of_device(hardware)
     short = args.once and bool(pages)
     return WatchFeed(
@@ -165,7 +169,8 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
             scrape_token=token,
             use_rings=bool(folders),
             from_start=True,
-            probes=() if args.once else probes_here(COUNTER_PERIOD_S),  # a single frame comes before any sample
+            # A single frame comes before any sample.
+            probes=() if args.once else probes_here(COUNTER_PERIOD_S, nvml=not here.crashed),
         )
     )
 

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 PACED_S = 1.0  # a page may change sooner than it was said to; the probe itself decides when to read it
 
 
-def probes_here(period_s: float, dcgm_urls: Sequence[str] = (), dcgm_period_s: float = 30.0) -> tuple[Sampled, ...]:
+def probes_here(
+    period_s: float, dcgm_urls: Sequence[str] = (), dcgm_period_s: float = 30.0, *, nvml: bool = True
+) -> tuple[Sampled, ...]:
     """Every probe there is, each asked every so many seconds; RooflensError for an address that is none.
+
+    Without ``nvml`` NVIDIA's library is left alone: one that crashes would take this process with it.
 
     A library that is not installed, or finds no device, is told of by its probe and hinders no other.
     """
@@ -25,10 +29,8 @@ def probes_here(period_s: float, dcgm_urls: Sequence[str] = (), dcgm_period_s: f
     from rooflens.collector.host import HostProbe
     from rooflens.collector.nvml import NvmlProbe
 
-    found = [
-        Sampled("NVML", "nvml", NvmlProbe(period_s=period_s), period_s),
-        Sampled("amdsmi", "amdsmi", AmdProbe(), period_s),
-    ]
+    found = [Sampled("NVML", "nvml", NvmlProbe(period_s=period_s), period_s)] if nvml else []
+    found.append(Sampled("amdsmi", "amdsmi", AmdProbe(), period_s))
     for url in dict.fromkeys(dcgm_urls):
         address = address_of(url)
         probe = DcgmProbe(address.name, partial(_page, address), dcgm_period_s)
