@@ -16,20 +16,20 @@ from statistics import median
 
 from rooflens.analyzer.efficiency import efficiency_of
 from rooflens.analyzer.hardware import all_names, find_hardware
+from rooflens.analyzer.measured_cpu import CPU as CPU
+from rooflens.analyzer.measured_cpu import check_roof, highest_products
 from rooflens.analyzer.pass_floor import falling, pass_rate
 from rooflens.analyzer.unsteady import UNSTEADY, is_disturbed, is_steady, list_text, steady, widest
 from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 from rooflens.model_records import Efficiency, HardwareSpec
 from rooflens.records import RooflensError
 
-THIS_CPU, CPU = "this-cpu", "cpu"
+THIS_CPU = "this-cpu"
 MEMORY_MULTIPLE = 4  # caches: from this size on, a read over and over is taken to come from memory
 USUAL_MEMORY_BYTES = 1 << 30  # where the calibration does not say
 # Small calls for each operator of an engine on a CPU, which has no graphs and few fused kernels: the norms, rotations,
 # the softmax and the gate around the products of the embedded engine are 52 calls a layer of five operators.
 CALLS_OF_OPERATOR = 10
-
-READ_FLOP_PER_BYTE = 2 / 4
 
 NOT_MEASURED = " not known: "  # in the flag of a calibration: of no use where only the roof is told
 
@@ -46,20 +46,12 @@ def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> Hard
     a read of so many bytes over and over, and no bytes need to be excepted (``cache_bytes`` None). The bandwidth is
     that of pass_floor: what no pass of so many bytes beats. Without ``read_bytes`` it is that of memory, the best of
     four caches or more, and the caches are excepted.
-    RooflensError for the calibration of another kind of device, one without reads or products, or one that makes_roof
-    denies.
+    RooflensError as check_roof has it.
     """
-    if calibration.identity.kind != CPU:
-        raise RooflensError(f"this calibration is of {calibration.identity.name}, not of a CPU: give --hardware ID")
-    if not (calibration.reads or calibration.copies) or not calibration.products:
-        raise RooflensError("this calibration holds no reads or no products: run 'rooflens calibrate' again")
-    if not makes_roof(calibration):
-        raise RooflensError(
-            "this calibration was measured through torch: what NumPy reaches beats it, so it is no roof"
-        )
+    check_roof(calibration)
     all_best = best_passes(calibration)
     cache_bytes = calibration.identity.cache_bytes
-    ceiling = _highest_products(calibration)
+    ceiling = highest_products(calibration)
     if read_bytes:
         bandwidth = pass_rate(all_best, read_bytes)
     else:
@@ -83,27 +75,9 @@ def hardware_of(calibration: Calibration, read_bytes: int | None = None) -> Hard
     return roof if why is None else replace(roof, flags=(*roof.flags, why))
 
 
-def makes_roof(calibration: Calibration) -> bool:
-    """Whether a calibration of a CPU is a roof of it: through NumPy, whose reads leave in the caches what stays there.
-
-    torch's are measured as on a device, past the caches, and say what its kernels reach.
-    """
-    return "torch" not in calibration.versions or "numpy" in calibration.versions
-
-
 def best_passes(calibration: Calibration) -> tuple[tuple[int, float], ...]:
     """(bytes, bytes/s) of the best passes over so many bytes, whatever read them, in ascending order."""
     return tuple(falling((size, rate.best) for size, rate in (*calibration.reads, *calibration.copies)))
-
-
-def _highest_products(calibration: Calibration) -> dict[str, float]:
-    """flop/s by format: the best product, or what the reads multiplied meanwhile where that is more.
-
-    A read of weights is a matrix of fp32 times a vector: 2 flop for each 4 bytes.
-    """
-    found = {name: rate.best for name, rate in calibration.products.items()}
-    beside = max((rate.best * READ_FLOP_PER_BYTE for _, rate in calibration.reads), default=0.0)
-    return {**found, "fp32": max(found["fp32"], beside)} if "fp32" in found else found
 
 
 def fits(identity: MachineIdentity, hardware: HardwareSpec) -> bool:

@@ -69,7 +69,7 @@ def measurement_invalid(case: Case) -> Finding:
         CODE,
         first.text + (f" (and {more} more)" if more else ""),
         (*(fault.fact for fault in faults), Evidence("not_to_be_trusted", ", ".join(distrust))),
-        _remedy(faults),
+        _remedy(case, faults),
         confidence=0.9,
         severity=Severity.INFO if all(fault.mild for fault in faults) else None,
     )
@@ -134,8 +134,10 @@ def _counters(case: Case) -> Iterator[_Fault]:
         yield _Fault(fault.text, distrust, fault.fact, fault.mild, fault.remedy)
 
 
-def _remedy(faults: list[_Fault]) -> str:
+def _remedy(case: Case, faults: list[_Fault]) -> str:
     names = {fault.fact.name for fault in faults}
+    if "observed_over_floor" in names and case.hardware is not None and case.hardware.disturbed:
+        return "the roof was measured beside others, so it is too low: in quiet, run 'rooflens calibrate'"
     if "observed_over_floor" in names:
         return "check --hardware, the number of devices, and the precision of weights and KV cache"
     if "lost_or_torn_steps" in names:

@@ -26,6 +26,7 @@ BYTES_A_SECOND_GIVEN = 80_000_000  # of the time: a round reads all sizes a few 
 ROW = 1024  # elements, for cutting an array in pieces
 PIECE_BYTES = 16 << 20  # a millisecond: shorter than a slice of the scheduler, far longer than starting a thread
 OFTEN_BYTES = 4 << 20  # less is read several times by each thread, or starting it is what is timed
+PRODUCT_TIMES = 3  # in a round: its best is a ceiling, and beside others a round may hold no quiet moment
 PRODUCT_SIZES = (512, 1024, 2048, 4096)
 LONGEST_PRODUCT_S, PRODUCT_SHARE = 0.05, 1 / 400  # one product, at most, and of the whole time
 FORMATS: tuple[tuple[str, type[np.floating[Any]]], ...] = (("fp32", np.float32), ("fp64", np.float64))
@@ -190,7 +191,7 @@ def _products(kind: type[np.floating[Any]], most_s: float, timer: Timer) -> Race
         product()
         longest_s = timer(product, 1)
         ways.append(Timed(product, 2.0 * size**3, timer))
-    return Race(ways)
+    return Race(ways, PRODUCT_TIMES)
 
 
 def _product(left: NDArray[Any], right: NDArray[Any]) -> Callable[[], object]:

@@ -104,6 +104,23 @@ def test_no_roof_of_another_device_or_of_nothing() -> None:
         hardware_of(cpu_calibration(reads=(), copies=()))
 
 
+def test_torch_says_what_its_kernels_reach_and_is_no_roof_of_a_cpu() -> None:
+    through_torch = cpu_calibration(versions={"torch": "2.13.0"})
+    with pytest.raises(RooflensError, match="through torch, which NumPy beats"):
+        hardware_of(through_torch)
+    roof = hardware_of(cpu_calibration(), 128 * MIB)
+    assert calibrated(through_torch, roof).weight_ratio == pytest.approx(20 / 25)
+    assert hardware_of(cpu_calibration(versions={"torch": "2.13.0", "numpy": "2.0.0"}))  # NumPy's, with torch beside
+
+
+def test_a_read_that_multiplies_faster_than_the_best_product_is_the_ceiling() -> None:
+    slow = cpu_calibration(products={"fp32": measured(10e9, 20e9), "fp64": measured(5e9, 10e9)})
+    roof = hardware_of(slow)
+    assert roof.ceiling_flops_per_s == {"fp32": 45e9, "fp64": 10e9}  # 90 GB/s at 2 flop for 4 bytes
+    assert roof.peak_flops_per_s == roof.ceiling_flops_per_s
+    assert hardware_of(cpu_calibration()).ceiling_flops_per_s == {"fp32": 500e9}
+
+
 def test_a_calibration_is_of_the_device_that_its_driver_names() -> None:
     gpu, cpu = H100_IDENTITY, CPU_IDENTITY
     assert fits(gpu, H100)

@@ -148,6 +148,9 @@ def test_a_race_keeps_its_leader_and_still_tries_the_others() -> None:
     assert set(asked[12:]) == {0, 1, 2, 3}
     assert values[-1] == Sampled(2.0, 2.5)
     assert Race([way(1)])() == Sampled(1.0, 1.5)
+    asked.clear()
+    assert Race([way(1), way(2)], times=3)() == Sampled(2.0, 2.5)
+    assert asked == [1, 2, 1, 1]
 
 
 def test_a_short_call_is_repeated_until_it_can_be_timed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from rooflens.analyzer.rules.counted import profiled
 from rooflens.analyzer.rules.counter_faults import PROFILED, cached_share
 from rooflens.device_records import CounterSource
 from rooflens.findings import Code, Finding, Severity, Status
+from rooflens.model_records import DISTURBED
 from rooflens.records import StepTable
 
 INVALID = Code.MEASUREMENT_INVALID
@@ -133,6 +135,15 @@ def test_the_remedy_names_the_source() -> None:
     ran = {"kernel_ratio": 1.0, "power_ratio": 0.6, "source": CounterSource.DCGM}
     assert "DCGM host engine" in (judge(INVALID, steps(), **stuck, **ran).remedy or "")
     assert "--hardware" in (judge(INVALID, steps(factor=0.5), **stuck).remedy or ""), "the floor comes first"
+
+
+def test_a_floor_that_is_beaten_and_was_measured_beside_others_is_what_is_wrong() -> None:
+    beaten = case(steps(factor=0.5))
+    assert beaten.hardware is not None
+    beside_others = replace(beaten, hardware=replace(beaten.hardware, flags=(f"{DISTURBED}: 1.0 of 2 cores",)))
+    found = RULES[INVALID](beside_others)
+    assert found.status is Status.FIRING
+    assert "run 'rooflens calibrate'" in (found.remedy or "")
 
 
 def test_a_page_that_still_tells_of_idle_time_does_not_stand_still() -> None:
