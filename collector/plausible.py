@@ -6,6 +6,7 @@ Drivers answer the largest integer, or a value of another field, where they have
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from rooflens.device_records import DeviceFacts, DeviceSample
@@ -19,7 +20,7 @@ MOST_PCIE_BYTES_PER_S = 2e12  # sixteen lanes of PCIe 7 move an eighth of it
 MOST_MEMORY_BYTES = float(1 << 50)
 MOST_TEMPERATURE_CELSIUS = 250.0
 # Beside what a device says of itself: it draws more than its limit for a moment, clocks are rounded.
-POWER_ROOM, CLOCK_ROOM, MEMORY_ROOM = 2.0, 1.5, 1.01
+POWER_ROOM, CLOCK_ROOM, MEMORY_ROOM = 2.0, 1.25, 1.01
 
 _LINKS = (
     ("PCIe", "pcie", MOST_PCIE_BYTES_PER_S),
@@ -29,6 +30,16 @@ _LINKS = (
 _RATES = tuple(
     (f"{link}_{way}_bytes_per_s", f"the {name} rate", most) for name, link, most in _LINKS for way in ("tx", "rx")
 )
+_NOW = (
+    ("sm_clock_hz", "the SM clock of now"),
+    ("memory_clock_hz", "the memory clock of now"),
+    ("power_w", "the power of now"),
+    ("energy_j", "the energy of a window"),
+    ("memory_used_bytes", "the used memory"),
+)
+_FIGURES = (*_NOW, *((name, words) for name, words, _ in _RATES))
+_figures_of = attrgetter(*(name for name, _ in _FIGURES))
+_MOST_RATES = tuple(most for _, _, most in _RATES)
 _FACTS = (
     ("memory_bytes", "the memory's size", MOST_MEMORY_BYTES),
     ("memory_bandwidth_bytes_per_s", "the memory's bandwidth", MOST_BANDWIDTH_BYTES_PER_S),
@@ -41,7 +52,8 @@ _FACTS = (
 
 def plausible_facts(facts: DeviceFacts) -> tuple[DeviceFacts, tuple[str, ...]]:
     """The facts without those that no device can have, and in words which those were."""
-    beyond = {name: words for name, words, most in _FACTS if _is_beyond(getattr(facts, name), most)}
+    told = ((name, words, getattr(facts, name), most) for name, words, most in _FACTS)
+    beyond = {name: words for name, words, value, most in told if value is not None and not 0.0 <= value <= most}
     return _without(facts, beyond), tuple(beyond.values())
 
 
@@ -57,31 +69,20 @@ def plausible(sample: DeviceSample, facts: DeviceFacts | None = None) -> tuple[D
     clock_hz = _limit(known.sm_clock_max_hz, CLOCK_ROOM, MOST_CLOCK_HZ)
     memory_clock_hz = _limit(known.memory_clock_max_hz, CLOCK_ROOM, MOST_CLOCK_HZ)
     memory_bytes = _limit(known.memory_bytes, MEMORY_ROOM, MOST_MEMORY_BYTES)
-    bounds = (
-        ("sm_clock_hz", "the SM clock of now", clock_hz),
-        ("memory_clock_hz", "the memory clock of now", memory_clock_hz),
-        ("power_w", "the power of now", power_w),
-        ("energy_j", "the energy of a window", power_w * window_s),
-        ("memory_used_bytes", "the used memory", memory_bytes),
-        *_RATES,
-    )
-    beyond = {name: words for name, words, most in bounds if _is_beyond(getattr(sample, name), most)}
+    most = (clock_hz, memory_clock_hz, power_w, power_w * window_s, memory_bytes, *_MOST_RATES)
+    told = zip(_FIGURES, _figures_of(sample), most, strict=True)
+    beyond = {name: words for (name, words), value, limit in told if value is not None and not 0.0 <= value <= limit}
     celsius = sample.temperature_celsius
     if celsius is not None and not abs(celsius) <= MOST_TEMPERATURE_CELSIUS:
         beyond["temperature_celsius"] = "the temperature of now"
-    held = {reason: spent_s for reason, spent_s in sample.throttled_s.items() if 0.0 <= spent_s <= window_s}
-    if len(held) == len(sample.throttled_s):
+    if all(0.0 <= spent_s <= window_s for spent_s in sample.throttled_s.values()):
         return _without(sample, beyond), tuple(beyond.values())
+    held = {reason: spent_s for reason, spent_s in sample.throttled_s.items() if 0.0 <= spent_s <= window_s}
     return replace(_without(sample, beyond), throttled_s=held), (*beyond.values(), "the time throttled")
 
 
 def _limit(told: float | None, room: float, most: float) -> float:
     return min(told * room, most) if told else most
-
-
-def _is_beyond(value: float | None, most: float) -> bool:
-    """Whether it is known and not between 0 and ``most``; what is not a number is beyond as well."""
-    return value is not None and not 0.0 <= value <= most
 
 
 def _without(record: Any, beyond: dict[str, str]) -> Any:

@@ -58,6 +58,7 @@ class PlayedClock:
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self.moves = False  # whether slow calls of the double move it as well
         self.at(0.0)
 
     def at(self, seconds: float) -> None:
@@ -65,6 +66,8 @@ class PlayedClock:
         self.file.write_bytes(struct.pack("<d", seconds))
 
     def __call__(self) -> float:
+        if self.moves:
+            (self.now_s,) = struct.unpack("<d", self.file.read_bytes())
         return self.now_s
 
 
@@ -80,6 +83,7 @@ class Double:
     def play(self, text: str) -> None:
         """What the next opening of the library plays, from time 0 on."""
         self._profile.write_text(text)
+        self.clock.moves = "\nslow " in text
         self.clock.at(0.0)
 
     def live_samples(self) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rooflens.collector.nvml.facts import MEMORY_CLOCK, MHZ, SM_CLOCK, Found, memory_attempts
-from rooflens.collector.nvml.failures import INVALID_ARGUMENT
+from rooflens.collector.nvml.failures import IMPOSSIBLE, INVALID_ARGUMENT, UNREADABLE
 from rooflens.collector.nvml.gpm import NOTHING, REFRESH_S, Activity, GpmRequest, GpmWindow
 from rooflens.collector.nvml.library import Library
 from rooflens.collector.nvml.throttles import in_force, throttle_fields, throttled_s
+from rooflens.collector.plausible import plausible
 from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, Throttle
 
 SHORTEST_S = 2 * REFRESH_S  # a shorter window may see one refresh of the driver's counters, or none
@@ -24,16 +26,30 @@ POWER, ENERGY, LINK_TX, LINK_RX = 186, 83, 138, 139
 ALL_LINKS = 0xFFFFFFFF
 FIELDS = [(POWER, 0), (ENERGY, 0), (LINK_TX, ALL_LINKS), (LINK_RX, ALL_LINKS)]
 FIELDS_TOGETHER = "accumulated throttle times and link traffic"
-_UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvml.h, nvmlValueType_t, in its order
+ALL_ONES = 2**64 - 1
+VALUE_TYPES = "a counter by field"
+# nvml.h, nvmlValueType_t in its order: members of the union, and a driver's way to say nothing, all bits set.
+_UNION = (
+    *(("dVal", None), ("uiVal", 2**32 - 1), ("ulVal", ALL_ONES), ("ullVal", ALL_ONES), ("sllVal", -1)),
+    *(("siVal", -1), ("usVal", 2**16 - 1)),
+)
+_TYPES = len(_UNION)
+SLOW_S = REFRESH_S  # a call that takes longer dates its answers worse than the driver itself does
+MOST_UNDATED_RATIO = 0.1  # of a window; a rate over a window whose ends are known less well is not told
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the driver counts since it was loaded, at one moment; ``at_s`` may be off by ``slack_s``."""
+    """What the driver counts since it was loaded, at one moment.
+
+    ``at_s`` is the middle of the calls that read it and may be off by ``slack_s``: half of what they took, and the
+    driver's refresh. The driver's own time of a field is no better: it is of the wall clock, which may be set, and
+    nowhere is it said whether it comes before the value or after it.
+    """
 
     at_s: float
     slack_s: float
-    fields: Mapping[int, float] = field(default_factory=dict)
+    fields: Mapping[int, float | None] = field(default_factory=dict)
     energy_mj: float | None = None
     throttles: tuple[Throttle, ...] | None = None
 
@@ -48,6 +64,8 @@ class Device:
         self._found = found
         self._gpm: GpmWindow | None = None
         self._begun: Totals | None = None
+        self._is_slow = False
+        self._beyond: tuple[str, ...] = ()
         self._follow()
 
     @property
@@ -80,10 +98,7 @@ class Device:
 
     def begin(self) -> None:
         """Begin a window now."""
-        started_s = self._clock()
-        if self._gpm is not None:
-            self._gpm.begin()
-        self._begun = self._totals(started_s)
+        self._begun, _ = self._totals(lambda gpm: gpm.begin())
 
     def rest(self) -> None:
         """Nobody asks for it now: the next window begins when somebody does."""
@@ -98,19 +113,22 @@ class Device:
     def sample(self, longest_s: float, pcie_calls: bool) -> DeviceSample | None:
         """The window since the last sample, which begins the next one; None where there is none to tell of.
 
-        One that is too short goes on, one longer than ``longest_s`` is given up for a new one. ``pcie_calls``: calls
-        that take 20 ms each may be made where GPM does not tell of PCIe.
+        One that is too short goes on. Of one longer than ``longest_s`` no means are told, nor what is only so at its
+        end, but what was counted in it is. ``pcie_calls``: calls that take 20 ms each may be made where GPM does not
+        tell of PCIe.
         """
         before = self._begun
-        started_s = self._clock()
-        if before is None or started_s - before.at_s > longest_s:
+        if before is None:
             self.begin()
             return None
-        if started_s - before.at_s < SHORTEST_S:
+        since_s = self._clock() - before.at_s
+        if since_s < SHORTEST_S:
             return None
-        activity = NOTHING if self._gpm is None else self._gpm.close(started_s - before.at_s)
-        now = self._begun = self._totals(started_s)
-        return self._made(before, now, activity, pcie_calls)
+        means = since_s <= longest_s
+        now, activity = self._totals(lambda gpm: gpm.close(means))
+        self._begun = now
+        made = self._counted(before, now, activity)
+        return self._believed(self._with_now(made, now, activity, pcie_calls) if means else made)
 
     def _follow(self) -> None:
         found = self._found
@@ -119,32 +137,50 @@ class Device:
         if not found.facts.counters:
             self.free()
         elif self._gpm is None:
-            self._gpm = GpmWindow(self._library, self._request, found.facts.uuid, found.whole, found.instance)
+            self._gpm = GpmWindow(
+                self._library, self._request, found.facts.uuid, found.whole, found.instance, self._clock
+            )
 
     def _read(self, what: str, name: str, *arguments: Any) -> Any:
         return self._library.read(self.facts.uuid, what, (name, (self._found.whole, *arguments)))
 
-    def _totals(self, started_s: float) -> Totals:
-        """What is counted now; the sample of GPM was taken between ``started_s`` and this moment."""
-        at_s = (started_s + self._clock()) / 2
-        slack_s = REFRESH_S + at_s - started_s
+    def _totals(self, of_gpm: Callable[[GpmWindow], Activity | None]) -> tuple[Totals, Activity]:
+        """What is counted now, beside the sample of GPM that ``of_gpm`` takes.
+
+        Where the driver was slow to answer it is asked once more, unless it was slow the last time as well: of an
+        answer that took seconds nobody knows when it held.
+        """
+        started_s = self._clock()
+        fields, energy = self._read_counted()
+        was_slow, self._is_slow = self._is_slow, self._clock() - started_s > SLOW_S
+        if self._is_slow and not was_slow:
+            started_s = self._clock()
+            fields, energy = self._read_counted()
+            self._is_slow = self._clock() - started_s > SLOW_S
+        activity = None if self._gpm is None else of_gpm(self._gpm)
         throttles = self._throttles()
-        if self.facts.parent_uuid is not None:  # energy, power and links are the whole device's, not the slice's
-            return Totals(at_s, slack_s, throttles=throttles)
+        half_s = (self._clock() - started_s) / 2
+        return Totals(started_s + half_s, REFRESH_S + half_s, fields, energy, throttles), activity or NOTHING
+
+    def _read_counted(self) -> tuple[dict[int, float | None], float | None]:
+        """By number the values of fields, and the energy in mJ; a slice has neither of its own."""
+        if self.facts.parent_uuid is not None:
+            return {}, None
         values = self._read(FIELDS_TOGETHER, "nvmlDeviceGetFieldValues", self._fields)
-        fields = {v.fieldId: float(getattr(v.value, _UNION[v.valueType])) for v in values or () if v.nvmlReturn == 0}
+        told = [value for value in values or () if value.nvmlReturn == 0]
+        fields = {value.fieldId: _number(value) for value in told if value.valueType < _TYPES}
+        failures = self._library.failures
+        if len(fields) < len(told):
+            failures.missing(self.facts.uuid, VALUE_TYPES, UNREADABLE)
+        else:
+            failures.known(self.facts.uuid, VALUE_TYPES)
         energy = fields.get(ENERGY)
         if energy is None:
             energy = self._read("energy", "nvmlDeviceGetTotalEnergyConsumption")
-        return Totals(at_s, slack_s, fields, energy, throttles)
+        return fields, None if energy == ALL_ONES else energy
 
-    def _made(self, before: Totals, now: Totals, activity: Activity, pcie_calls: bool) -> DeviceSample:
-        whole = self.facts.parent_uuid is None
-        sm = self._read("SM clock", "nvmlDeviceGetClockInfo", SM_CLOCK)
-        memory_clock = self._read("memory clock", "nvmlDeviceGetClockInfo", MEMORY_CLOCK)
-        pcie_tx, pcie_rx = activity.pcie_tx_bytes_per_s, activity.pcie_rx_bytes_per_s
-        if pcie_calls and whole and self._gpm is None:
-            pcie_tx, pcie_rx = self._pcie("PCIe sent", PCIE_TX), self._pcie("PCIe received", PCIE_RX)
+    def _counted(self, before: Totals, now: Totals, activity: Activity) -> DeviceSample:
+        """What was counted between two readings."""
         link_tx, link_rx = activity.nvlink_tx_bytes_per_s, activity.nvlink_rx_bytes_per_s
         return DeviceSample(
             uuid=self.facts.uuid,
@@ -152,6 +188,24 @@ class Device:
             start_monotonic_s=before.at_s,
             end_monotonic_s=now.at_s,
             slack_s=max(before.slack_s, now.slack_s),
+            pcie_tx_bytes_per_s=activity.pcie_tx_bytes_per_s,
+            pcie_rx_bytes_per_s=activity.pcie_rx_bytes_per_s,
+            nvlink_tx_bytes_per_s=_rate(before, now, LINK_TX) if link_tx is None else link_tx,
+            nvlink_rx_bytes_per_s=_rate(before, now, LINK_RX) if link_rx is None else link_rx,
+            energy_j=_difference(before.energy_mj, now.energy_mj, 1e3),
+            throttled_s=self._throttled_s(before, now),
+        )
+
+    def _with_now(self, made: DeviceSample, now: Totals, activity: Activity, pcie_calls: bool) -> DeviceSample:
+        """With the means of GPM, and with what is as it is at the end."""
+        whole = self.facts.parent_uuid is None
+        sm = self._read("SM clock", "nvmlDeviceGetClockInfo", SM_CLOCK)
+        memory_clock = self._read("memory clock", "nvmlDeviceGetClockInfo", MEMORY_CLOCK)
+        pcie_tx, pcie_rx = made.pcie_tx_bytes_per_s, made.pcie_rx_bytes_per_s
+        if pcie_calls and whole and self._gpm is None:
+            pcie_tx, pcie_rx = self._pcie("PCIe sent", PCIE_TX), self._pcie("PCIe received", PCIE_RX)
+        return replace(
+            made,
             dram_ratio=activity.dram_ratio,
             tensor_ratio=activity.tensor_ratio,
             sm_ratio=activity.sm_ratio,
@@ -159,20 +213,26 @@ class Device:
             graphics_ratio=activity.graphics_ratio,
             pcie_tx_bytes_per_s=pcie_tx,
             pcie_rx_bytes_per_s=pcie_rx,
-            nvlink_tx_bytes_per_s=_rate(before, now, LINK_TX) if link_tx is None else link_tx,
-            nvlink_rx_bytes_per_s=_rate(before, now, LINK_RX) if link_rx is None else link_rx,
             c2c_tx_bytes_per_s=activity.c2c_tx_bytes_per_s,
             c2c_rx_bytes_per_s=activity.c2c_rx_bytes_per_s,
             sm_clock_hz=None if sm is None else sm * MHZ,
             memory_clock_hz=None if memory_clock is None else memory_clock * MHZ,
             power_w=self._power(now) if whole else None,
-            energy_j=_difference(before.energy_mj, now.energy_mj, 1e3),
             temperature_celsius=self._temperature(),
             memory_used_bytes=self._memory(),
             throttles=now.throttles,
-            throttled_s=self._throttled_s(before, now),
             kernel_ratio=self._kernel_ratio(),
         )
+
+    def _believed(self, made: DeviceSample) -> DeviceSample:
+        """Without what cannot be, which is said for as long as it is told."""
+        sample, beyond = plausible(made, self.facts)
+        for words in self._beyond:
+            self._library.failures.known(self.facts.uuid, words)
+        for words in beyond:
+            self._library.failures.missing(self.facts.uuid, words, IMPOSSIBLE)
+        self._beyond = beyond
+        return sample
 
     def _pcie(self, what: str, direction: int) -> float | None:
         rate = self._read(what, "nvmlDeviceGetPcieThroughput", direction)
@@ -224,4 +284,12 @@ def _difference(before: float | None, now: float | None, per_unit: float) -> flo
 
 def _rate(before: Totals, now: Totals, number: int) -> float | None:
     counted = _difference(before.fields.get(number), now.fields.get(number), 1 / KIB)
-    return None if counted is None else counted / (now.at_s - before.at_s)
+    span_s, undated_s = now.at_s - before.at_s, before.slack_s + now.slack_s - 2 * REFRESH_S
+    return None if counted is None or undated_s > MOST_UNDATED_RATIO * span_s else counted / span_s
+
+
+def _number(value: Any) -> float | None:
+    """The value of a field; None where it says nothing."""
+    name, nothing = _UNION[value.valueType]
+    number = getattr(value.value, name)
+    return None if number == nothing or not math.isfinite(number) else float(number)

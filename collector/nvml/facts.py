@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rooflens.collector.nvml.failures import GPM, INVALID_ARGUMENT, LIBRARY, NOT_FOUND, NOT_SUPPORTED, SHARED
+from rooflens.collector.nvml.failures import (
+    GPM,
+    IMPOSSIBLE,
+    INVALID_ARGUMENT,
+    LIBRARY,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    SHARED,
+)
 from rooflens.collector.nvml.library import Attempt, Library
+from rooflens.collector.plausible import plausible_facts
 from rooflens.device_records import CounterSource, DeviceFacts
 
 MHZ = 1e6
@@ -96,7 +105,7 @@ def _facts(
     newer, older = PROCESSES, PROCESSES + "_v2"  # a driver before 2022 knows the older alone
     processes = library.read(uuid, "its processes", (newer, (handle,)), (older, (handle,)))
     base, _, profile = (name or "").partition(" MIG ")
-    return DeviceFacts(
+    told = DeviceFacts(
         uuid=uuid,
         source=CounterSource.NVML,
         name=base or None,
@@ -114,6 +123,10 @@ def _facts(
         counters=_counters(library, uuid, whole, shared),
         pids=tuple(sorted({int(process.pid) for process in processes or ()})),
     )
+    facts, beyond = plausible_facts(told)
+    for words in beyond:  # forgotten before the next look, as ``NvmlProbe`` says
+        library.failures.missing(uuid, words, IMPOSSIBLE)
+    return facts
 
 
 def _unified(library: Library, uuid: str, memory: Any) -> bool | None:

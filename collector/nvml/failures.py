@@ -20,8 +20,9 @@ FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
 UNKNOWN = 999
-# Not NVML's own: nvidia-ml-py lacks a name or takes other arguments; a counter contradicts itself or another.
-OLD_BINDING, IMPOSSIBLE, SHARED = -1, -2, -3
+# Not NVML's own: nvidia-ml-py lacks a name or takes other arguments; a counter contradicts itself or another, or is
+# of a type that nvml.h does not have.
+OLD_BINDING, IMPOSSIBLE, SHARED, UNREADABLE = -1, -2, -3, -4
 # After these every handle may be stale: uninitialized, driver not loaded, GPU lost, reset required, library and driver
 # of different versions, GPU not found, unknown.
 REOPENED = frozenset({1, DRIVER_NOT_LOADED, GPU_IS_LOST, 16, VERSION_MISMATCH, 28, UNKNOWN})
@@ -38,6 +39,7 @@ _TEXTS = {
     UNKNOWN: "unknown error of the driver for {what} of {who}: see whether nvidia-smi answers; NVML is opened again",
     OLD_BINDING: "nvidia-ml-py is too old for {what} of {who}: pip install -U nvidia-ml-py",
     IMPOSSIBLE: "{who} reports more than all there is of {what}: left out",
+    UNREADABLE: "{who} tells {what} in a form that is not known: left out; a newer rooflens may know it",
     SHARED: "{who} shares its GPU instance with another compute instance: {what} counts both, left out",
 }
 _NO_GPM = (

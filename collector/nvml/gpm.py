@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rooflens.collector.nvml.failures import GPM, IMPOSSIBLE, INVALID_ARGUMENT
@@ -74,8 +75,18 @@ class GpmWindow:
     ``close`` takes a sample and gives the means since the last one; its samples belong to one opening of NVML.
     """
 
-    def __init__(self, library: Library, request: GpmRequest, owner: str, handle: Any, instance: int | None) -> None:
+    def __init__(
+        self,
+        library: Library,
+        request: GpmRequest,
+        owner: str,
+        handle: Any,
+        instance: int | None,
+        clock: Callable[[], float],
+    ) -> None:
         self._library = library
+        self._clock = clock
+        self._taken_s = 0.0  # when the newest sample was
         self._request = request
         self._owner = owner
         self._take = "nvmlGpmSampleGet" if instance is None else "nvmlGpmMigSampleGet"
@@ -91,9 +102,13 @@ class GpmWindow:
         self._totals = {}
         self._begun = self._sample()
 
-    def close(self, span_s: float) -> Activity:
-        """The means of the window of ``span_s`` that ends now, which begins the next; nothing where a call failed."""
+    def close(self, means: bool) -> Activity:
+        """The means of the window that ends now, which begins the next; nothing where a call failed.
+
+        Without ``means`` only what was counted since the machine started is told, which is exact over any time.
+        """
         had_begun, self._begun = self._begun, False
+        began_s = self._taken_s
         if not self._sample():
             return NOTHING
         self._begun = True
@@ -106,7 +121,10 @@ class GpmWindow:
             return NOTHING
         found = self._request.answers()
         before, self._totals = self._totals, {number: found[number] for number in TOTALS if number in found}
-        return self._activity(found, {n: found[n] - before[n] for n in before if n in found}, span_s)
+        more = {number: found[number] - before[number] for number in before if number in found}
+        activity = self._activity(found if means else {}, more, self._taken_s - began_s)
+        rates = (activity.pcie_tx_bytes_per_s, activity.pcie_rx_bytes_per_s)
+        return activity if means else replace(NOTHING, pcie_tx_bytes_per_s=rates[0], pcie_rx_bytes_per_s=rates[1])
 
     def free(self) -> None:
         """Give the samples back, while NVML is open."""
@@ -122,7 +140,10 @@ class GpmWindow:
                 return False
             self._samples.append(sample)
         self._samples.reverse()
-        return self._library.read(self._owner, GPM, (self._take, (*self._target, self._samples[0]))) is not None
+        began_s = self._clock()
+        taken = self._library.read(self._owner, GPM, (self._take, (*self._target, self._samples[0]))) is not None
+        self._taken_s = (began_s + self._clock()) / 2
+        return taken
 
     def _answered(self, struct: Any) -> bool:
         """Whether the request was; a library that refuses it is asked for less, and from then on at once."""

@@ -159,7 +159,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
         v->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
         v->value.uiVal = (unsigned)(quantities(device)[Q_POWER] * 1000 + .5);
         break;
-      case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: whole_number(v, (double)energy_mj(device)); break;
+      case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+        whole_number(v, (double)energy_mj(device));
+        if (device->value_type >= 0) v->valueType = (nvmlValueType_t)device->value_type;
+        break;
       case NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: nvlink(device, v, Q_NVL_TX); break;
       case NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: nvlink(device, v, Q_NVL_RX); break;
       case NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP: throttled(device, v, 0x4); break;

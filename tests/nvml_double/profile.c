@@ -16,6 +16,7 @@ static const char *QUANTITY_NAMES[Q_COUNT] = {
     "mem_util", "sm_clk", "mem_clk", "power_w", "temp",   "mem_used", "throttle"};
 
 struct failure { char who[16], function[64]; int code; double from_s, to_s; };
+struct slowness { char who[16], function[64]; double seconds, from_s, to_s; };
 struct order { double from_s; int count, index[MAX_DEVICES]; };
 
 char driver_version[81], nvml_version[81];
@@ -23,8 +24,9 @@ int cuda_version;
 
 static struct nvmlDevice_st devices[MAX_DEVICES];
 static struct failure failures[MAX_FAILURES];
+static struct slowness slow[MAX_FAILURES];
 static struct order orders[MAX_ORDERS];
-static int device_count, failure_count, order_count;
+static int device_count, failure_count, slow_count, order_count;
 
 static double monotonic_s(void) {
   struct timespec t;
@@ -67,7 +69,7 @@ static void set_fact(struct nvmlDevice_st *d, const char *key, const char *value
       {"arch", &d->arch},       {"gpm", &d->gpm},         {"mig", &d->mig},
       {"c2c", &d->c2c},         {"nvlink", &d->nvlink},   {"accumulated", &d->accumulated},
       {"unified", &d->unified}, {"cumulative", &d->cumulative}, {"power_field", &d->power_field},
-      {"gpm_last", &d->gpm_last}};
+      {"gpm_last", &d->gpm_last}, {"value_type", &d->value_type}};
   struct { const char *key; unsigned *to; } sizes[] = {{"bus_width", &d->bus_width}, {"sm_max", &d->sm_max},
       {"mem_clk_max", &d->mem_clk_max}, {"cores", &d->cores}, {"gi", &d->gi}};
   struct { const char *key; double *to; } reals[] = {
@@ -91,7 +93,7 @@ static void make_device(struct nvmlDevice_st *d, int index) {
   *d = (struct nvmlDevice_st){.magic = DEVICE_MAGIC, .index = index, .slice = -1, .arch = 9, .cc_major = 9, .gpm = 1,
       .gpm_last = 999, .nvlink = 1, .accumulated = 1, .power_field = 1, .bus_width = 6144, .sm_max = 1980, .mem_clk_max = 3201,
       .cores = 16896, .mem_total = 150754820096ULL, .power_limit_w = 700, .power_limit_min_w = 200,
-      .power_limit_max_w = 700, .throttle_unit = 1e9, .to_s = FOREVER};
+      .power_limit_max_w = 700, .value_type = -1, .throttle_unit = 1e9, .to_s = FOREVER};
   snprintf(d->name, sizeof d->name, "NVIDIA H200");
   snprintf(d->uuid, sizeof d->uuid, "GPU-00000000-0000-0000-0000-%012d", index);
   snprintf(d->bus, sizeof d->bus, "00000000:%02X:00.0", index + 1);
@@ -146,7 +148,7 @@ static void add_order(double from_s, char *line) {
 static void read_line(char *line) {
   char who[16], function[64];
   int index, number, code, rest = 0;
-  double t, to_s;
+  double t, to_s, length_s;
   struct nvmlDevice_st *d;
   if (sscanf(line, "driver %80s", driver_version) == 1 || sscanf(line, "nvml %80s", nvml_version) == 1 ||
       sscanf(line, "cuda %d", &cuda_version) == 1)
@@ -165,6 +167,12 @@ static void read_line(char *line) {
     else for (index = 0; index < device_count; index++) add_segment(device_at(index), t, line + rest);
   } else if (sscanf(line, "proc %15s %d", who, &number) == 2) {
     if ((d = named(who)) && d->pid_count < MAX_PIDS) d->pids[d->pid_count++] = number;
+  } else if (sscanf(line, "slow %15s %63s %lf %lf %lf", who, function, &length_s, &t, &to_s) == 5) {
+    if (slow_count >= MAX_FAILURES) return;
+    struct slowness *s = &slow[slow_count++];
+    s->seconds = length_s, s->from_s = t, s->to_s = to_s;
+    snprintf(s->who, sizeof s->who, "%s", who);
+    snprintf(s->function, sizeof s->function, "%s", function);
   } else if (sscanf(line, "order %lf %n", &t, &rest) == 1) {
     add_order(t, line + rest);
   } else {
@@ -185,7 +193,7 @@ static void forget_profile(void) {
     free(devices[i].segments);
   }
   memset(devices, 0, sizeof devices);
-  device_count = failure_count = order_count = 0;
+  device_count = failure_count = slow_count = order_count = 0;
   snprintf(driver_version, sizeof driver_version, "580.82");
   snprintf(nvml_version, sizeof nvml_version, "13.580.82");
   cuda_version = 13000;
@@ -281,12 +289,32 @@ double throttled_s(const struct nvmlDevice_st *d, unsigned long long bit, double
   return sum;
 }
 
+static int meant(const char *who, const char *function, const struct nvmlDevice_st *device, const char *called) {
+  return (!strcmp(who, "*") || (device && named(who) == device)) && !strcmp(function, called);
+}
+
+/* Let the time pass that a call takes: the clock is the test's file. */
+static void take_time(const struct nvmlDevice_st *device, const char *function) {
+  const char *path = getenv("NVMLSIM_CLOCK");
+  double t = clock_s();
+  for (int i = 0; path && i < slow_count; i++) {
+    const struct slowness *s = &slow[i];
+    if (!meant(s->who, s->function, device, function) || t < s->from_s || t >= s->to_s) continue;
+    t += s->seconds;
+    FILE *file = fopen(path, "r+b");
+    if (!file) return;
+    fwrite(&t, sizeof t, 1, file);
+    fclose(file);
+    return;
+  }
+}
+
 int failure_of(const struct nvmlDevice_st *device, const char *function) {
+  if (slow_count) take_time(device, function);
   double t = clock_s();
   for (int i = 0; i < failure_count; i++) {
     const struct failure *f = &failures[i];
-    int meant = !strcmp(f->who, "*") || (device && named(f->who) == device);
-    if (meant && !strcmp(f->function, function) && f->from_s <= t && t < f->to_s) return f->code;
+    if (meant(f->who, f->function, device, function) && f->from_s <= t && t < f->to_s) return f->code;
   }
   return 0;
 }

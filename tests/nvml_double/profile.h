@@ -5,12 +5,14 @@
  *   driver 580.82 | nvml 13.580.82 | cuda 13000
  *   device I key=value ...       device I and its facts: name uuid bus arch cc mem_total bus_width sm_max mem_clk_max
  *                                power_limit_w power_limit_min_w power_limit_max_w (0: not told) cores throttle_unit=1e9
- *                                (of accumulated times, a second; 1e6: microseconds), and what it can do: gpm=1 mig=0
+ *                                (of accumulated times, a second; 1e6: microseconds) value_type=-1 (of energy by field: an unknown
+ *                                one), and what it can do: gpm=1 mig=0
  *                                c2c=0 nvlink=1 accumulated=1 power_field=1 cumulative=0 unified=0 gpm_last=999
  *                                (the last GPM id that the library knows: it refuses a request with a later one)
  *   mig I N key=value ...        slice N of device I: gi uuid name mem_total from to (it exists between these times)
  *   at T WHO key=value ...       from T on the quantities of WHO: I, I/N for a slice, or * for all whole devices
  *   fail WHO FUNCTION CODE [FROM TO]   what an exported function returns for WHO; a function of no device knows only *
+ *   slow WHO FUNCTION SECONDS FROM TO   how long a call of it takes that begins between these times: it moves the clock
  *   proc WHO PID                 a process that computes there
  *   order T I J ...              from T on these devices are there, in this order; all others are gone
  * Quantities are piecewise constant, so that the mean of a window is exact: gr sm occ tensor hmma imma dfma dram fp64
@@ -43,7 +45,7 @@ struct nvmlDevice_st {
   struct nvmlDevice_st *slices;    /* MAX_SLICES of them, for a whole device */
   char name[96], uuid[96], bus[32];
   int arch, cc_major, cc_minor;
-  int gpm, mig, c2c, nvlink, accumulated, power_field, cumulative, unified, gpm_last;
+  int gpm, mig, c2c, nvlink, accumulated, power_field, cumulative, unified, gpm_last, value_type;
   unsigned bus_width, sm_max, mem_clk_max, cores, gi;
   unsigned long long mem_total;
   double power_limit_w, power_limit_min_w, power_limit_max_w, throttle_unit, from_s, to_s;
