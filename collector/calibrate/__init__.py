@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rooflens.collector.calibrate.better import why_better
 from rooflens.collector.calibrate.identity import identities_here, identity_of_cpu, identity_of_torch
-from rooflens.collector.calibrate.run import calibrate
+from rooflens.collector.calibrate.run import calibrate, without_torch
 from rooflens.collector.calibrate.store import (
     Found,
     check_folder,
@@ -32,6 +33,8 @@ __all__ = [
     "save",
     "state_folder",
     "versions_here",
+    "why_better",
     "why_foreign",
+    "without_torch",
     "words_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -132,6 +132,20 @@ def _default_device() -> str:
     except RooflensError:
         return "cpu"
     return "cuda:0" if there else "cpu"
+
+
+def without_torch(identities: Callable[[], Iterable[MachineIdentity]]) -> str | None:
+    """That a driver sees a GPU which is not chosen, since torch does not see it; None if none is passed over.
+
+    ``identities`` asks the drivers, and only where the choice falls on the CPU.
+    """
+    if _default_device() != "cpu":
+        return None
+    devices = [identity for identity in identities() if identity.kind != "cpu"]
+    if not devices:
+        return None
+    why = "no torch is installed here" if find_spec("torch") is None else "torch does not see it"
+    return f"the CPU is measured, not {devices[0].name}: {why}; run this with the Python of the engine to measure that"
 
 
 def _refuse(what: str, used: str | None, force: bool) -> list[str]:

@@ -25,12 +25,14 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rooflens.calibration_records import Calibration, Ceiling, MachineIdentity
+from rooflens.cli.apart import Unanswered
+from rooflens.cli.bar import Bar
 from rooflens.cli.embedded import THREAD_VARIABLES
 from rooflens.cli.output import json_text, one_line, printable
 from rooflens.model_records import HardwareSpec
@@ -38,7 +40,6 @@ from rooflens.records import RooflensError
 
 USUAL_S, LONGEST_S = 30.0, 60.0
 EXIT_NOTHING = 1  # --show found nothing that holds
-BAR = 24  # characters
 DEVICES = "cpu, torch-cpu, cuda, cuda:N or N"
 DEVICE = re.compile(r"cpu|torch-cpu|(cuda|rocm)(:[0-9]{1,4})?|[0-9]{1,4}")
 SIGNALLED = 128  # and the signal's number: the exit code of a shell
@@ -68,17 +69,25 @@ def run(args: argparse.Namespace) -> int:
     device, output = _device(args.device), None if args.output is None else _writable(args.output)
     folder = None if output else _kept_below(device)  # a fault is said before anything is measured
     calibration = _measured(device, args)
-    path = write(calibration, output) if output else _kept(calibration, folder)
-    if args.json:
-        print(json_text([as_json(calibration, path, None)]))
+    problem = None
+    if output:
+        path: Path | None = write(calibration, output)
     else:
-        print("\n".join(_lines(calibration, path, None)))
+        path, problem = _kept(calibration, folder)
+    if args.json:
+        print(json_text([as_json(calibration, path, problem)]))
+    else:
+        print("\n".join(_lines(calibration, path, problem)))
     return 0
 
 
 def _measured(device: str | None, args: argparse.Namespace) -> Calibration:
-    from rooflens.collector.calibrate import calibrate
+    from rooflens.cli.identities import machine_here
+    from rooflens.collector.calibrate import calibrate, without_torch
 
+    with suppress(Unanswered):  # a driver that hangs tells of no device
+        if device is None and (line := without_torch(lambda: machine_here()[0])) is not None:
+            print(one_line(f"rooflens: {line}"), file=sys.stderr, flush=True)
     _with_all_threads()
     bar = Bar()
     with _ended_in_order():
@@ -132,15 +141,22 @@ def _kept_below(device: str | None) -> Path:
     return folder
 
 
-def _kept(calibration: Calibration, folder: Path | None) -> Path:
-    from rooflens.collector.calibrate import lacking, save
+def _kept(calibration: Calibration, folder: Path | None) -> tuple[Path | None, str | None]:
+    """The file that it is kept in; (None, why) where a better one is, which stays."""
+    from rooflens.collector.calibrate import find, lacking, save, why_better
 
     if folder is None:
         raise ValueError("no folder to keep it in")
     if (lack := lacking(calibration)) is not None:
         why = next((flag for flag in calibration.flags if flag.startswith(lack)), "no time for it")
         raise RooflensError(f"not kept, for it holds no {lack} ({why}): give more --seconds")
-    return save(calibration, folder)
+    at = find(calibration.identity, folder, calibration.measured_unix_s, calibration.versions)
+    better = None if at.calibration is None else why_better(at.calibration, calibration, calibration.measured_unix_s)
+    if at.calibration is None or better is None:
+        return save(calibration, folder), None
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at.calibration.measured_unix_s))
+    both = "--output FILE keeps both, and this one replaces it once that file is removed"
+    return None, f"not kept: the one of {day} stays, for {better}; {both}: {at.path}"
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -216,29 +232,6 @@ def _not_written(name: str, error: OSError) -> RooflensError:
     return RooflensError(f"--output {name}: {(error.strerror or 'cannot be written').lower()}: give another file")
 
 
-class Bar:
-    """How far it is, on standard error: a bar that replaces itself on a terminal, else a line when the words change."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._words = ""
-
-    def tell(self, words: str, ratio: float) -> None:
-        """``ratio`` of the time is over, and what is done now."""
-        if self._terminal:
-            done = round(BAR * min(1.0, max(0.0, ratio)))
-            line = one_line(f"{'#' * done}{'.' * (BAR - done)} {ratio:4.0%}  {words}")
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-        elif words != self._words:
-            print(one_line(f"{ratio:4.0%}  {words}"), file=sys.stderr, flush=True)
-        self._words = words
-
-    def end(self) -> None:
-        """Nothing follows: the terminal gets its line back."""
-        if self._terminal and self._words:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 def roofs(calibration: Calibration) -> tuple[HardwareSpec | None, tuple[Ceiling, ...]]:
     """The hardware that was measured, None for a device that is not known, and every ceiling of it."""
     from rooflens.analyzer.calibrated import CPU, hardware_of
@@ -253,20 +246,26 @@ def roofs(calibration: Calibration) -> tuple[HardwareSpec | None, tuple[Ceiling,
     return hardware, ceilings_of(hardware, calibration, calibration.clocks_hz.get("sm"))
 
 
-def as_json(calibration: Calibration, path: Path, problem: str | None) -> Mapping[str, Any]:
+def as_json(calibration: Calibration, path: Path | None, problem: str | None) -> Mapping[str, Any]:
     """The calibration with its file and ceilings; ``problem`` is why it is not used, null if it is."""
     hardware, ceilings = roofs(calibration)
     known = None if hardware is None else hardware.id
-    beside = {"path": str(path), "problem": problem, "hardware": known, "ceilings": [asdict(one) for one in ceilings]}
+    beside = {
+        "path": None if path is None else str(path),
+        "problem": problem,
+        "hardware": known,
+        "ceilings": [asdict(one) for one in ceilings],
+    }
     return asdict(calibration) | beside
 
 
-def _lines(calibration: Calibration, path: Path, problem: str | None) -> list[str]:
+def _lines(calibration: Calibration, path: Path | None, problem: str | None) -> list[str]:
     from rooflens.cli.calibrate_text import lines
 
     hardware, ceilings = roofs(calibration)
     found = lines(calibration, hardware, ceilings)
-    found.append(f"file      {path}")
+    if path is not None:
+        found.append(f"file      {path}")
     if problem is not None:
         found.append(f"warning   {problem}")
     return [one_line(line) for line in found]
