@@ -98,7 +98,7 @@ def _spec(
 ) -> HardwareSpec:
     far = [p for p in points if p.size_bytes >= MEMORY_MULTIPLE * cache_bytes] or points[-1:]
     best = max(far, key=lambda point: point.bytes_per_s)
-    flags = [f"read {best.size_bytes} bytes by {_how(best)}, {threads} cores usable"]
+    flags = [f"read {best.size_bytes / 1e6:,.0f} MB by {_how(best)}, {threads} cores usable"]
     if far[0].size_bytes < MEMORY_MULTIPLE * cache_bytes:
         flags.append("memory was too small to read four times the last-level cache: the bandwidth may be the cache's")
     return HardwareSpec(

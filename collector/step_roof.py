@@ -48,7 +48,7 @@ def measure_step_roof(read_bytes: int, seconds: float, clock: Clock = time.perf_
     bytes_per_s, how = _best_read(data, cores, start_s + READ_SHARE * seconds, clock)
     flops_per_s = _best_product(start_s + seconds, clock)
     flags = [
-        f"read {data.nbytes} bytes over and over by {how}, {cores} cores usable; "
+        f"read {data.nbytes / 1e6:,.0f} MB over and over by {how}, {cores} cores usable; "
         "what caches keep from pass to pass counts as read"
     ]
     if load > cores * BUSY_SHARE:

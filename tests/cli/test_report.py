@@ -7,7 +7,8 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from made_engine import made_engine
@@ -15,9 +16,10 @@ from made_windows import MIXTURE
 
 from rooflens.adapters.embedded.shape import SMALL
 from rooflens.adapters.recorder import Recorder
+from rooflens.analyzer.figures import Floor, Phase, Spread, Summary
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.cli import main
-from rooflens.cli.report import text, time_text
+from rooflens.cli.report import phase_table, text, time_text
 from rooflens.cli.units import age_text, factor_text, seconds_text
 from rooflens.pipeline import lay_beside, read_ring
 from rooflens.ring_folder import host_name
@@ -137,8 +139,9 @@ def test_reachable_stands_beside_the_floor_with_whose_kernels_are_meant(
         lines, found = report_of(capsys, engine.path, "--hardware", "h100-sxm5-80")
         heading, decode = (next(line for line in lines if line.startswith(name)) for name in ("where", "decode"))
         assert heading.split("max ")[1].split() == [
-            "floor", "reachable", "serial", "x", "floor", "MBU", "MFU", "bound", "by",
+            "floor", "reachable", "x", "floor", "MBU", "MFU", "bound", "by",
         ]  # fmt: skip
+        assert max(len(line) for line in lines if not line.startswith("ring ")) <= 120
         floor = found["phases"][0]["floor"]
         assert floor["floor_s"] == floor["expected_s"] < floor["reachable_s"] < floor["observed_s"]
         assert seconds_text(floor["reachable_s"]) in decode
@@ -179,3 +182,20 @@ def test_a_measured_roof_says_why_it_is_not_known_what_is_reachable(
     assert "not known on mine: its bandwidth and arithmetic were measured, none of its kernels" in told
     assert "'rooflens calibrate'" in told
     assert "reachable" not in next(line for line in lines if line.startswith("where"))
+
+
+def floor_of(serial_floor_s: float = 1.0, **bound_steps: int) -> Floor:
+    return Floor(100, 4.0, 1.0, serial_floor_s, 0.0, 0.2, 0.1, bound_steps, 1.0, 2.0)
+
+
+def test_the_table_of_phases_names_what_binds_most_and_keeps_its_width() -> None:
+    wide = Phase("decode", 99_999, 99.9, 0.999, step_s=Spread(0.0614, 0.0996, 0.151),
+                 floor=floor_of(memory=3, compute=97))  # fmt: skip
+    heading, row = phase_table(cast(Summary, SimpleNamespace(phases=[wide], decode_by_batch=())))
+    assert row.split()[-2:] == ["compute", "97%"]
+    assert "serial" not in heading
+    assert max(len(heading), len(row)) <= 120
+    both = replace(wide, floor=floor_of(1.1, memory=100))
+    heading, row = phase_table(cast(Summary, SimpleNamespace(phases=[both], decode_by_batch=())))
+    assert "serial" in heading
+    assert row.split()[-1] == "memory"

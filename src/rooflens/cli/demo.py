@@ -215,7 +215,7 @@ def _show(
     print(
         f"\nThe live API ended with the engine; with --keep the load goes on until Ctrl-C, for {_look_with(url)}\n"
         f"Findings were judged over windows of {WINDOW_S:.0f} s, those of a sidecar take ten.\n"
-        f"The ring stays until two later demos have ended; look again with: rooflens analyze {recording.path}\n"
+        f"The ring stays until two later demos have ended; look again with:\nrooflens analyze {recording.path}\n"
         "(analyze takes the kept calibration, else measures anew: its floor differs by what others leave)",
         flush=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from rooflens.analyzer.figures import Floor, Phase, Summary
 from rooflens.analyzer.unsteady import UNSTEADY
 from rooflens.cli.output import one_line
-from rooflens.cli.units import age_text, aligned, factor_text, seconds_text
+from rooflens.cli.units import age_text, aligned, factor_text, seconds_text, si_text
 from rooflens.info_fields import unread_text
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline import DIED, LIVE, Recording
@@ -19,6 +20,8 @@ from rooflens.pipeline import DIED, LIVE, Recording
 TIMES = ("where the time went", "steps", "time", "share", "step p50", "p90", "max")
 BOUNDS = ("floor", "expected", "reachable", "serial", "x floor", "MBU", "MFU", "bound by")
 EXPECTED_RATIO = 1.0005  # of the floor: below it the two read the same
+SERIAL_RATIO = 1.1  # of the floor: below it the column tells little, and the table is wide
+PROSE_WIDTH, INDENT = 118, " " * 10
 
 
 def time_text(unix_s: float) -> str:
@@ -39,19 +42,21 @@ def phase_table(summary: Summary) -> list[str]:
 
 
 def _left_out(floors: Sequence[Floor]) -> Sequence[str]:
-    """Columns of bounds that say nothing here: all without a floor, expected without experts, reachable unknown."""
+    """Columns of bounds that say nothing here: all of them without a floor, and those near the floor or not known."""
     if not floors:
         return BOUNDS
     as_floor = all(floor.expected_s <= EXPECTED_RATIO * floor.floor_s for floor in floors)
     unknown = all(floor.reachable_s is None for floor in floors)
-    return [*(["expected"] if as_floor else []), *(["reachable"] if unknown else [])]
+    overlapped = all(floor.serial_floor_s + floor.link_s < SERIAL_RATIO * floor.floor_s for floor in floors)
+    dropped = {"expected": as_floor, "reachable": unknown, "serial": overlapped}
+    return [name for name, is_dropped in dropped.items() if is_dropped]
 
 
 def _phase_row(phase: Phase) -> Sequence[str]:
     step, floor = phase.step_s, phase.floor
-    bound = ", ".join(floor.bound_steps) if floor else ""
+    bound = max(floor.bound_steps, key=floor.bound_steps.__getitem__, default="") if floor else ""
     if floor and len(floor.bound_steps) > 1:
-        bound = ", ".join(f"{name} {count / floor.steps:.0%}" for name, count in floor.bound_steps.items())
+        bound = f"{bound} {floor.bound_steps[bound] / floor.steps:.0%}"
     return (
         phase.name,
         f"{phase.steps:,}" if phase.steps else "",
@@ -195,16 +200,15 @@ def _facts(recording: Recording, summary: Summary) -> list[str]:
 def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str | None) -> list[str]:
     if problem or hardware is None:
         return [f"floor     none: {problem}"]
-    rates = ", ".join(f"{rate / 1e12:,.4g} TFLOP/s {name}" for name, rate in hardware.peak_flops_per_s.items())
-    lines = [
-        f"floor     {hardware.id} ({hardware.origin}): {hardware.memory_bandwidth_bytes_per_s / 1e9:,.1f} GB/s, {rates}"
-    ]
+    rates = ", ".join(f"{si_text(rate, 'FLOP/s')} {name}" for name, rate in hardware.peak_flops_per_s.items())
+    bandwidth = f"{hardware.memory_bandwidth_bytes_per_s / 1e9:,.1f} GB/s"
+    lines = _wrapped("floor     ", f"{hardware.id} ({hardware.origin}): {bandwidth}, {rates}")
     # What a curator wrote of a datasheet is for --json; how a roof was measured decides what it is worth.
     curated = () if hardware.origin == "measured" else hardware.flags
-    lines += [f"          {note}" for note in summary.notes if note not in curated]
+    lines += [line for note in summary.notes if note not in curated for line in _wrapped(INDENT, note)]
     if summary.efficiency is not None:
         origin, source = summary.efficiency.origin, summary.efficiency.source
-        lines.append(f"reachable {source if source.startswith(origin) else f'{origin}: {source}'}")
+        lines += _wrapped("reachable ", source if source.startswith(origin) else f"{origin}: {source}")
     elif not any(flag.startswith(UNSTEADY) for flag in hardware.flags):  # which is among the notes, with what to do
         lines.append(
             f"reachable not known on {hardware.id}: its bandwidth and arithmetic were measured, none of its kernels; "
@@ -225,6 +229,11 @@ def _floor_lines(summary: Summary, hardware: HardwareSpec | None, problem: str |
             f"          {summary.below_floor_steps:,} single steps below it (late outputs shorten the next step)"
         )
     return lines
+
+
+def _wrapped(name: str, text: str) -> list[str]:
+    """A text that is a sentence or more, in lines that a terminal holds."""
+    return textwrap.wrap(one_line(text), PROSE_WIDTH, initial_indent=name, subsequent_indent=INDENT)
 
 
 def _warnings(recording: Recording, summary: Summary) -> list[str]:
