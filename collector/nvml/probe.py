@@ -10,6 +10,7 @@ from rooflens.collector.nvml.facts import find_devices
 from rooflens.collector.nvml.failures import LIBRARY
 from rooflens.collector.nvml.gpm import GpmRequest
 from rooflens.collector.nvml.library import Library
+from rooflens.device_records import DeviceFacts
 from rooflens.protocols import Probed
 
 FASTEST_PERIOD_S = 0.25
@@ -32,14 +33,16 @@ class NvmlProbe:
         self._clock = clock
         self._library = Library(self.period_s, clock)
         self._watched: frozenset[str] | None = None
+        self._spelling: dict[str, str] = {}  # of devices that are asked for
         self._request: GpmRequest | None = None
         self._devices: dict[str, Device] = {}
         self._looked_s: float | None = None
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}  # whole devices that were here, by uuid in lower case
 
     def watch(self, uuids: frozenset[str] | None) -> None:
         """Sample these devices from now on, None for all; the facts of all devices are told in any case."""
-        self._watched = None if uuids is None else frozenset(uuid.lower() for uuid in uuids)
+        self._spelling = {uuid.lower(): uuid for uuid in uuids or ()}
+        self._watched = None if uuids is None else frozenset(self._spelling)
 
     def sample(self) -> Probed:
         """The counters since the last call. Never raises; blocks for as long as the driver does."""
@@ -68,10 +71,12 @@ class NvmlProbe:
             made = device.sample(longest_s, pcie_calls=self.period_s >= PCIE_PERIOD_S)
             if made is not None:
                 samples.append(made)
-        absent = self._absent()
+        divided = {facts.parent_uuid.lower() for facts in self._facts() if facts.parent_uuid}
+        absent = self._absent() - divided
         library.reopen_wanted = library.reopen_wanted or bool(absent) or not self._devices
-        problems = tuple(self._problems(watched, absent if watched is None else absent & watched))
-        facts = tuple(device.facts for device in self._devices.values())
+        asked = watched or frozenset()
+        problems = tuple(self._problems(watched, absent if watched is None else absent & watched, divided & asked))
+        facts = tuple(self._facts())
         if library.reopen_due:
             self._reopen()
         elif not library.reopen_wanted:
@@ -83,20 +88,34 @@ class NvmlProbe:
 
         Slices come and go as they are made, and a device that was divided is here in its slices.
         """
-        facts = [device.facts for device in self._devices.values()]
-        self._seen.update(fact.uuid.lower() for fact in facts if fact.parent_uuid is None)
-        self._seen.difference_update(fact.parent_uuid.lower() for fact in facts if fact.parent_uuid)
-        return ((self._watched or frozenset()) | self._seen) - {fact.uuid.lower() for fact in facts}
+        facts = self._facts()
+        self._seen |= {fact.uuid.lower(): fact.uuid for fact in facts if fact.parent_uuid is None}
+        for fact in facts:
+            self._seen.pop((fact.parent_uuid or "").lower(), None)
+        return ((self._watched or frozenset()) | self._seen.keys()) - {fact.uuid.lower() for fact in facts}
 
-    def _problems(self, watched: frozenset[str] | None, absent: Set[str]) -> Iterator[str]:
+    def _facts(self) -> list[DeviceFacts]:
+        return [device.facts for device in self._devices.values()]
+
+    def _problems(self, watched: frozenset[str] | None, absent: Set[str], divided: Set[str]) -> Iterator[str]:
         """One line for each device and kind of failure; of devices that nobody asks for, nothing."""
         unasked = {uuid for uuid in self._devices if watched is not None and uuid.lower() not in watched}
         lines = list(self._library.failures.lines(self._library.failures.owners() - unasked))
         if not self._devices and not lines:
             yield NO_DEVICE
         yield from lines
+        for uuid in sorted(divided):
+            yield (
+                f"NVML: {self._spelt(uuid)} is divided into MIG slices, and only a slice has counters of its own: "
+                "start the engine with the uuid of its slice (MIG-..., as nvidia-smi -L lists them)"
+            )
         for uuid in sorted(absent):
-            yield f"NVML: {uuid} is not here: it fell off the bus, or is not given to this container; looked for again"
+            where = "it fell off the bus, or is not given to this container; looked for again"
+            yield f"NVML: {self._spelt(uuid)} is not here: {where}"
+
+    def _spelt(self, uuid: str) -> str:
+        """As the device says it, or who asks for it."""
+        return self._seen.get(uuid) or self._spelling.get(uuid, uuid)
 
     def _look_if_due(self) -> None:
         now_s = self._clock()

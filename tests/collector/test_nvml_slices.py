@@ -66,6 +66,23 @@ def test_only_the_watched_slice_is_sampled(double: Double) -> None:
     assert len(found.devices) == 2
 
 
+def test_an_engine_that_names_a_divided_device_is_told_to_name_its_slice(double: Double) -> None:
+    """It is here, in its slices: nothing fell off the bus, and NVML is not opened anew for it."""
+    double.play(DIVIDED + SLICES)
+    probe = NvmlProbe(clock=double.clock)
+    probe.watch(frozenset({WHOLE, SECOND}))
+    for second in range(40):
+        double.clock.at(second)
+        found = probe.sample()
+        assert [sample.uuid for sample in found.samples] == [SECOND] * (second > 0)  # no window is cut by an opening
+        (line,) = found.problems
+        assert line.startswith(f"NVML: {WHOLE} is divided into MIG slices")
+        assert "nvidia-smi -L" in line
+    probe.watch(None)
+    assert probe.sample().problems == ()
+    probe.close()
+
+
 def test_an_instance_made_anew_under_the_old_number_starts_a_new_window(double: Double) -> None:
     """Between two samples: the counters of before and after it are not subtracted from each other."""
     profile = (

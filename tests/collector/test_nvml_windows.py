@@ -346,7 +346,7 @@ def test_only_watched_devices_are_sampled_and_all_are_told_of(double: Double, de
 def test_a_watched_device_that_is_not_here_is_said(double: Double, decoding: NvmlProbe) -> None:
     decoding.watch(frozenset({H200, "GPU-elsewhere"}))
     lines = at(double, decoding, 5).problems
-    assert [line for line in lines if "gpu-elsewhere is not here" in line] == list(lines)
+    assert [line for line in lines if "GPU-elsewhere is not here" in line] == list(lines)
     assert len(lines) == 1
 
 
