@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ NO_BINDING = "NVML: nvidia-ml-py is not installed: pip install 'rooflens[sidecar
 NO_LIBRARY = (
     "NVML: libnvidia-ml.so.1 was not found: there is no NVIDIA driver here, or this container was started without it"
 )
+LIBRARY_FILE = "libnvidia-ml.so.1"
 NO_DRIVER = "NVML: the NVIDIA driver is not loaded: load it (modprobe nvidia), then nvidia-smi answers"
 NO_ACCESS = "NVML: no permission to talk to the driver: run as root, or as a user who may open /dev/nvidiactl"
 OTHER_VERSION = "NVML: the library and the loaded driver are of different versions: reload the driver, or reboot"
@@ -62,7 +64,9 @@ class Library:
             pynvml.nvmlInit()
         except Exception as error:
             other = f"NVML: it cannot be opened ({_word(error)}): see whether nvidia-smi answers"
-            self.problem = _OPENING.get(_code(error), other)
+            code = _code(error)
+            unloadable = _unloadable() if code == kinds.LIBRARY_NOT_FOUND else None
+            self.problem = unloadable or _OPENING.get(code, other)
             return False
         self.nvml, self.is_open, self.problem, self.reopen_wanted = pynvml, True, None, False
         return True
@@ -147,6 +151,19 @@ def _code(error: Exception) -> int:
     # What nvidia-ml-py raises where it calls a later version of a function than the library has.
     mismatch = type(error).__name__ == "NVMLLibraryMismatchError"
     return kinds.FUNCTION_NOT_FOUND if mismatch else kinds.OLD_BINDING
+
+
+def _unloadable() -> str | None:
+    """Why a library that is there cannot be loaded: nvidia-ml-py says of it too that there is none."""
+    try:
+        ctypes.CDLL(LIBRARY_FILE)
+    except OSError as error:
+        if str(error).startswith(f"{LIBRARY_FILE}: cannot open shared object file: No such file"):
+            return None
+        return (
+            f"NVML: {LIBRARY_FILE} cannot be loaded ({_word(error)}): install the NVIDIA driver's own for this machine"
+        )
+    return None
 
 
 def _word(error: Exception) -> str:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
@@ -268,6 +271,18 @@ def test_without_the_library(nvml_library: Path, tmp_path: Path, monkeypatch: py
         double.clock.at(1)
         assert probe.sample() == Probed(problems=(library.NO_LIBRARY,))
         probe.close()
+
+
+def test_a_library_that_is_there_and_cannot_be_loaded_is_said_to_be_so(tmp_path: Path) -> None:
+    """nvidia-ml-py says of it that none was found."""
+    (tmp_path / library.LIBRARY_FILE).write_text("no ELF\n" * 20)
+    code = "from rooflens.collector.nvml import NvmlProbe; print(*NvmlProbe().sample().problems)"
+    environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.startswith("NVML: libnvidia-ml.so.1 cannot be loaded (")
+    assert "invalid ELF header" in run.stdout
 
 
 @pytest.mark.parametrize(
