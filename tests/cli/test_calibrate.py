@@ -155,6 +155,28 @@ def test_show_prints_what_is_kept_and_measures_nothing(
     assert asked == []
 
 
+def test_show_tells_the_roof_by_the_bytes_of_a_pass_as_other_verbs_take_it(folder: Path, capsys: Capture) -> None:
+    save(own(), folder)
+    assert main(["calibrate", "--show", "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("the roof depends on the bytes"))
+    assert [" ".join(line.split()) for line in lines[start + 1 : start + 6]] == [
+        "memory, for a pass over floor, MBU reachable",
+        "16 MiB 90 GB/s 80 GB/s",
+        "32 MiB 70 GB/s 60 GB/s",
+        "128 MiB 25 GB/s 20 GB/s",
+        "512 MiB 23 GB/s 19 GB/s",
+    ]
+    assert max(len(line) for line in lines if not line.startswith("file ")) <= 120
+    assert main(["calibrate", "--show", "--device", "cpu", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["pass_roofs"][-1] == [512 * MIB, 23e9, 19e9]
+    save(own(launch_s=measured(2e-6, 1e-6, 1.5)), folder)
+    assert main(["calibrate", "--show", "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "23 GB/s  not known" in out
+
+
 def test_show_names_every_device(folder: Path, gpu: None, capsys: Capture) -> None:
     save(of_gpu(), folder)
     assert main(["calibrate", "--show", "--json"]) == 1

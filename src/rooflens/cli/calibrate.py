@@ -248,13 +248,18 @@ def roofs(calibration: Calibration) -> tuple[HardwareSpec | None, tuple[Ceiling,
 
 def as_json(calibration: Calibration, path: Path | None, problem: str | None) -> Mapping[str, Any]:
     """The calibration with its file and ceilings; ``problem`` is why it is not used, null if it is."""
+    from rooflens.analyzer.calibrated import THIS_CPU
+    from rooflens.cli.calibrate_text import pass_roofs
+
     hardware, ceilings = roofs(calibration)
     known = None if hardware is None else hardware.id
+
     beside = {
         "path": None if path is None else str(path),
         "problem": problem,
         "hardware": known,
         "ceilings": [asdict(one) for one in ceilings],
+        "pass_roofs": pass_roofs(calibration) if known == THIS_CPU else [],
     }
     return asdict(calibration) | beside
 

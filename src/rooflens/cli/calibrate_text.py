@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from rooflens.analyzer.calibrated import THIS_CPU, hardware_of, pass_rates, why_unsteady
 from rooflens.calibration_records import Calibration, Ceiling, Measured
 from rooflens.cli.units import aligned, binary_text, percent_text, seconds_text, si_text
 from rooflens.model_records import HardwareSpec
@@ -22,6 +23,7 @@ ORIGINS = {
     "clock_adjusted": "datasheet at the clocks of this calibration",
 }
 ONLY_SHOWN = "only shown"
+LEAST_PASS_BYTES, MOST_PASSES = 1 << 20, 8
 
 
 def lines(calibration: Calibration, hardware: HardwareSpec | None, ceilings: Sequence[Ceiling]) -> list[str]:
@@ -37,7 +39,21 @@ def lines(calibration: Calibration, hardware: HardwareSpec | None, ceilings: Seq
         found.append(f"clocks    {clocks} meanwhile")
     rows: list[Sequence[str]] = [HEAD, *_curves(calibration), *_products(calibration), *_times(calibration)]
     found += ["", *aligned(rows), "", *_ceilings(calibration, hardware, ceilings)]
+    if hardware is not None and hardware.id == THIS_CPU:
+        found += ["", *_passes(calibration), ""]
     found += [f"odd       {flag}" for flag in calibration.flags]
+    return found
+
+
+def pass_roofs(calibration: Calibration) -> list[tuple[int, float, float | None]]:
+    """(bytes that a pass reads, the rate of its floor, what is reachable or None), bytes/s, by the largest sizes."""
+    sizes = sorted({size for size, _ in (*calibration.reads, *calibration.copies)})
+    found: list[tuple[int, float, float | None]] = []
+    for size in [size for size in sizes if size >= LEAST_PASS_BYTES or size == sizes[-1]][-MOST_PASSES:]:
+        roof = hardware_of(calibration, size)
+        highest, known = roof.memory_bandwidth_bytes_per_s, why_unsteady(calibration, roof) is None
+        usual = min(pass_rates(calibration, roof)[0], highest) if known and calibration.reads else None
+        found.append((size, highest, usual))
     return found
 
 
@@ -78,9 +94,20 @@ def _ceilings(calibration: Calibration, hardware: HardwareSpec | None, ceilings:
         return
     rows: list[Sequence[str]] = [(f"ceilings of {hardware.id}", "", "", "used for")]
     for one in ceilings:
-        what = "memory" if one.number_format is None else one.number_format
+        memory = "memory" if hardware.id != THIS_CPU else "memory, beyond caches"
+        what = memory if one.number_format is None else one.number_format
         rate = si_text(one.per_s, "B/s" if one.number_format is None else "FLOP/s")
         rows.append((ORIGINS[one.origin], what, rate, ", ".join(_name(each) for each in one.used_for) or ONLY_SHOWN))
+    yield from aligned(rows)
+
+
+def _passes(calibration: Calibration) -> Iterator[str]:
+    """What a model of so many bytes gets for its roof; every verb takes that of its own bytes."""
+    yield "the roof depends on the bytes that a pass of the model reads, of which caches keep a part"
+    rows: list[Sequence[str]] = [("memory, for a pass over", "", "floor, MBU", "reachable")]
+    for size, highest, usual in pass_roofs(calibration):
+        shown = "not known" if usual is None else si_text(usual, "B/s")
+        rows.append(("", binary_text(size), si_text(highest, "B/s"), shown))
     yield from aligned(rows)
 
 
