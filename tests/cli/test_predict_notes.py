@@ -58,6 +58,9 @@ def test_without_a_rate_the_floor_is_that_of_memory(capsys: pytest.CaptureFixtur
     assert data["floor_s"] == data["memory_s"] > 0
     assert sum("states no rate for bf16 (it knows fp32)" in note for note in data["notes"]) == 1
     assert re.search(r"^MFU, MBU +not known, 100.0% ", text, re.MULTILINE)
+    assert re.search(r"^bandwidth +100 GB/s  measured on this machine$", text, re.MULTILINE)
+    assert re.search(r"^floor .*  of memory alone, another side may take longer; no step can be shorter$", text, re.M)
+    assert re.search(r"^tokens .*  at this floor; the real rate may be far lower$", text, re.MULTILINE)
     assert "What bounds this decode step is not known; no step can be shorter, since reading 988 MB" in text
     assert "bound by" not in text
     chosen = shown(capsys, "predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu", "--weights", "fp32")[1]
@@ -76,12 +79,20 @@ def test_a_roof_that_others_disturbed_claims_no_floor(
         for more in ((), ("--batch", "1,2")):
             assert main([*words, *more]) == 0
             text = capsys.readouterr().out
-            assert "measured roof, may be too low" in text
+            assert "less on a quiet machine, others used it" in text
             assert "no step can be shorter" not in text
     spec = replace(find_hardware("l40s"), id="this-cpu", origin="measured", flags=())
     monkeypatch.setattr(predict_answer, "measured_cpu", lambda: spec)
     assert main([*words]) == 0
     assert "no step can be shorter" in capsys.readouterr().out
+
+
+def test_whoever_waits_is_told_for_what(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(cpu_roof, "measure_cpu", lambda progress: find_hardware("l40s"))
+    predict_answer.measured_cpu()
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"{predict_answer.MEASURING}\n")
+    assert "ten seconds" in told.err
 
 
 @pytest.mark.usefixtures("cpu")

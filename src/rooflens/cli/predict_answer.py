@@ -39,6 +39,7 @@ PLAN_FIELDS = {
 }
 WEIGHT_ENDINGS = (".gguf", ".safetensors")
 PREFILL_ONLY = ("chunk", "cached")
+MEASURING = "measuring this machine for ten seconds ('rooflens calibrate' measures more, once, and keeps it)"
 DEFAULT_DRAFTS = 4  # of a verify step whose depth was not given
 
 
@@ -153,6 +154,7 @@ def measured_cpu() -> HardwareSpec:
     """This machine, measured for some seconds; the terminal hears how it goes."""
     from rooflens.collector.cpu_roof import measure_cpu  # needs numpy, which the base install does not have
 
+    print(MEASURING, file=sys.stderr, flush=True)
     show = sys.stderr.isatty()
     return measure_cpu(progress=(lambda text: print(text, file=sys.stderr)) if show else None)
 

@@ -166,7 +166,7 @@ def _cache_notes(result: Prediction) -> Iterator[str]:
 
 def floor_words(hardware: HardwareSpec) -> str:
     """What a floor claims: everything, unless the roof was measured while others used the machine."""
-    return "measured roof, may be too low" if hardware.disturbed else "no step can be shorter"
+    return "less on a quiet machine, others used it" if hardware.disturbed else "no step can be shorter"
 
 
 def roof_words(hardware: HardwareSpec) -> str:

@@ -71,6 +71,8 @@ def _what(answer: Answer) -> Iterator[Row]:
         f"{plan.devices:,} x {answer.hardware.id}",
         spread_words(plan.deployment).replace("--", "") + replicas,
     )
+    if answer.hardware.origin == "measured":
+        yield "bandwidth", si_text(answer.hardware.memory_bandwidth_bytes_per_s, "B/s"), "measured on this machine"
     yield answer.phase, f"batch {plan.batch:,}", _each(answer)
 
 
@@ -125,12 +127,12 @@ def _floor_remark(answer: Answer) -> str:
         return f"bound by {result.bound}; {floor_words(answer.hardware)}"
     if not result.floor_s:
         return "compute is not known, and all bytes may come from the last-level cache"
-    return f"of {result.bound} alone; {floor_words(answer.hardware)}, but another side may bind"
+    return f"of {result.bound} alone, another side may take longer; {floor_words(answer.hardware)}"
 
 
 def _rates(answer: Answer) -> Iterator[Row]:
     result, hardware = answer.result, answer.hardware
-    word = "at the floor" if result.bound_known else "at most, of a floor that may be far too low"
+    word = "at the floor" if result.bound_known else "at this floor; the real rate may be far lower"
     reachable = at_reachable(answer)
     if has_expected(answer):
         word += f", {tokens_text(at_expected(answer).tokens_per_s)} expected"
@@ -243,5 +245,5 @@ def sentence(answer: Answer) -> str:
     takes = f"{reason} takes {duration_text(result.floor_s)} at best"
     if result.bound_known:
         return f"This {phase} step is bound by {result.bound}: {takes} ({others})."
-    since = "by a measured roof that may be too low," if hardware.disturbed else "no step can be shorter, since"
+    since = "at rates measured while others used the machine" if hardware.disturbed else "no step can be shorter, since"
     return f"What bounds this {phase} step is not known; {since} {takes} ({others})."
