@@ -170,7 +170,7 @@ def test_show_tells_the_roof_by_the_bytes_of_a_pass_as_other_verbs_take_it(folde
     assert max(len(line) for line in lines if not line.startswith("file ")) <= 120
     assert main(["calibrate", "--show", "--device", "cpu", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert found["pass_roofs"][-1] == [512 * MIB, 23e9, 19e9]
+    assert found["pass_roofs"][-1] == pytest.approx([512 * MIB, 23e9, 19e9])
     save(own(launch_s=measured(2e-6, 1e-6, 1.5)), folder)
     assert main(["calibrate", "--show", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
