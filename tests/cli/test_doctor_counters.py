@@ -152,6 +152,15 @@ def test_a_calibration_of_this_device(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found == Check("calibration", OK, "NVIDIA H200: measured 2026-11-30")
 
 
+def test_a_calibration_that_others_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = replace(calibration(), flags=("others used the machine: 1 other process computes on it (7)",))
+    save(made, tmp_path)
+    (found,) = calibrations(monkeypatch, tmp_path, NOW_S, made.identity)
+    assert found.standing is NOTE
+    assert found.found.startswith("NVIDIA H200: measured 2026-11-30 while others used it")
+    assert found.remedy == "rooflens calibrate, when nothing else runs"
+
+
 def test_a_calibration_that_no_longer_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = calibration()
     save(made, tmp_path)

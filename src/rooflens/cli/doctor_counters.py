@@ -142,6 +142,7 @@ def check_exporter(machine: Machine) -> Iterator[Check]:
 
 def check_calibration(machine: Machine) -> Iterator[Check]:
     """Whether what these devices reach was measured, and still holds; of the processor where there is no device."""
+    from rooflens.analyzer.unsteady import is_disturbed
     from rooflens.cli.identities import machine_here
     from rooflens.collector.calibrate import find, state_folder
     from rooflens.collector.calibrate.store import AGAIN
@@ -160,7 +161,12 @@ def check_calibration(machine: Machine) -> Iterator[Check]:
         at = find(identity, folder, now_s, versions)
         if at.calibration is not None:
             day = time.strftime("%Y-%m-%d", time.gmtime(at.calibration.measured_unix_s))
-            found.append(Check("calibration", Standing.OK, f"{identity.name}: measured {day}"))
+            told = f"{identity.name}: measured {day}"
+            if is_disturbed(at.calibration):
+                beside = f"{told} while others used it, which makes floor and reachable too slow"
+                found.append(Check("calibration", Standing.NOTE, beside, f"{CALIBRATE}, when nothing else runs"))
+            else:
+                found.append(Check("calibration", Standing.OK, told))
         elif at.problem is not None:
             found.append(Check("calibration", Standing.NOTE, at.problem.removesuffix(f"; {AGAIN}"), CALIBRATE))
         else:
