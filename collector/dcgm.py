@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import NamedTuple
 
 from rooflens.collector.dcgm_names import throttles
 from rooflens.collector.dcgm_pace import Pace
 from rooflens.collector.dcgm_text import DeviceValues, Key, PageReading, Values, read_page
+from rooflens.collector.plausible import plausible
 from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, Throttle
 from rooflens.protocols import Probed
 
 SHORTEST_PERIOD_S = 0.05
 # A stretch between two changes that is longer than this many periods holds values of only its last period.
 STRETCHED = 1.5
+COUNTED = frozenset(["energy_j", *(f"throttled_s.{reason}" for reason in Throttle)])
 
 
 class Window(NamedTuple):
@@ -24,6 +27,14 @@ class Window(NamedTuple):
     start_monotonic_s: float
     end_monotonic_s: float
     slack_s: float
+
+
+class Told(IntEnum):
+    """How much of a page holds for a window: what was counted in it, what is so at its end, the exporter's means."""
+
+    COUNTED = 0
+    NOW = 1
+    ALL = 2
 
 
 class DcgmProbe:
@@ -37,6 +48,8 @@ class DcgmProbe:
     less, and an exporter that renders its page on a timer of its own shows what is up to a period old. Means of the
     exporter (every ratio and rate) are over its period: they are left out until that is known, at first for about two
     periods, while clocks and counters are not.
+    Over a page that could not be read for a while, and over a stretch in which changes were missed, a sample has what
+    was counted from its one end to the other, and nothing else.
     Values that do not change are the same again, unless an energy counter is among them: then the exporter is stuck.
     """
 
@@ -52,6 +65,8 @@ class DcgmProbe:
         self._read_s = -math.inf  # when it was asked for
         self._window_s: float | None = None  # where the next sample's window begins
         self._held: dict[Key, Values] = {}  # the values from then on
+        self._missed = False  # whether a read failed since
+        self._seen_s: float | None = None  # since when the page is read without a failure
         self._problems: tuple[str, ...] = ()
 
     def sample(self) -> Probed:
@@ -75,64 +90,93 @@ class DcgmProbe:
             reason = str(error).partition("\n")[0][:200] or type(error).__name__
             reason = reason.removeprefix(self.name).strip()
             self._problems = (f"{self.name} {reason}: no counters from it, is dcgm-exporter running there?",)
-            self._begin_anew({})
+            self._miss()
             return ()
         page = read_page(raw)
         self._problems = tuple(f"{self.name} {problem}" for problem in page.problems)
         self._page = page
         values, last_values = page.values(), self._values
         last_read_s, self._read_s, self._values = self._read_s, began_s, values
-        if not values or not last_values:
+        if not values:
+            self._values = last_values
+            self._miss()
+            return ()
+        if self._seen_s is None:
+            self._seen_s = began_s
+        if not last_values:
             self._begin_anew(values)
             return ()
         if values == last_values:
             self._pace.same()
             return self._still(last_read_s, began_s)
-        self._pace.changed(began_s)
+        if not self._missed:
+            self._pace.changed(began_s)
         return self._changed(max(began_s - self._pace.interval_s, last_read_s), self._clock() - last_read_s)
 
+    def _miss(self) -> None:
+        """The page is not there now: the window goes on over that, for what is counted, where its begin is known."""
+        self._pace.missed()
+        self._missed, self._seen_s = True, None
+        counts = any(key in COUNTED for values in self._held.values() for key in values)
+        if self._window_s is None or not counts:
+            self._begin_anew({})
+
     def _begin_anew(self, values: dict[Key, Values]) -> None:
-        """Nothing before this is known: no window reaches over a page that was missing."""
+        """Nothing before this is known."""
         self._values = self._held = values
-        self._window_s = None
+        self._window_s, self._missed = None, False
         self._pace.missed()
 
     def _changed(self, end_s: float, bracket_s: float) -> tuple[DeviceSample, ...]:
         """Samples of what changed at about ``end_s``, in a stretch of ``bracket_s`` between two reads."""
         period_s = self._pace.page_period_s
-        start_s, held = self._window_s, self._held
-        self._window_s, self._held = end_s, self._values
+        start_s, held, missed = self._window_s, self._held, self._missed
+        self._window_s, self._held, self._missed = end_s, self._values, False
         if start_s is None or end_s <= start_s:  # it is not known when the values before these ones came
             return ()
-        counters = held
-        if period_s is not None and end_s - start_s > STRETCHED * period_s:
-            start_s, counters = end_s - period_s, {}
+        if missed:
+            bracket_s = self._pace.interval_s  # the page had values before this read, and since when nobody saw
         slack_s = 2 * bracket_s if period_s is None else max(period_s, bracket_s)
-        return self._samples(held.keys(), counters, Window(start_s, end_s, slack_s), means=period_s is not None)
+        window = Window(start_s, end_s, slack_s)
+        if missed or (period_s is not None and end_s - start_s > STRETCHED * period_s):
+            return self._samples(held, window, Told.COUNTED)
+        return self._samples(held, window, Told.NOW if period_s is None else Told.ALL)
 
     def _still(self, last_read_s: float, began_s: float) -> tuple[DeviceSample, ...]:
         """Samples of values that have been the same for longer than the page's period; none where that cannot be."""
         if self._window_s is None:
             self._window_s = last_read_s
-        still_s = began_s - self._window_s
+        since_s = self._window_s if self._seen_s is None else max(self._window_s, self._seen_s)
+        still_s = began_s - since_s
         if still_s < max(self._pace.slowest_s, STRETCHED * (self._pace.page_period_s or 0.0)):
             return ()
         if any("energy_j" in values for values in self._values.values()):
+            if still_s < STRETCHED * self._pace.slowest_s:  # as the exporter's own default may be seen at first
+                return ()
             line = f"{self.name} has shown the same energy for {still_s:.0f} s: it is stuck, restart dcgm-exporter"
             self._problems = (*self._problems, line)
             return ()
         window = Window(self._window_s, began_s, self._pace.slowest_s)
-        self._window_s = began_s
-        return self._samples(self._held.keys(), self._held, window, means=True)
+        told = Told.COUNTED if self._missed else Told.ALL
+        self._window_s, self._missed = began_s, False
+        return self._samples(self._held, window, told)
 
-    def _samples(
-        self, known: Collection[Key], counters: Mapping[Key, Values], window: Window, *, means: bool
-    ) -> tuple[DeviceSample, ...]:
+    def _samples(self, held: Mapping[Key, Values], window: Window, told: Told) -> tuple[DeviceSample, ...]:
+        """Of each device that was there at both ends of a window, without what cannot be, which is said."""
         page = self._page
-        devices = page.devices.items() if page is not None else ()
-        return tuple(
-            _sample(device, counters.get(key, {}), window, means=means) for key, device in devices if key in known
+        samples, beyond = [], dict[str, list[str]]()
+        for key, device in page.devices.items() if page is not None else ():
+            if key in held:
+                sample, left_out = plausible(_sample(device, held[key], window, told), _facts(device))
+                samples.append(sample)
+                for words in left_out:
+                    beyond.setdefault(words, []).append(device.uuid)
+        self._problems += tuple(
+            f"{self.name} {words} of {uuids[0]}{f' and {len(uuids) - 1} more' * (len(uuids) > 1)} "
+            "is outside of what it can be and is left out"
+            for words, uuids in beyond.items()
         )
+        return tuple(samples)
 
 
 def _facts(device: DeviceValues) -> DeviceFacts:
@@ -157,12 +201,12 @@ def _facts(device: DeviceValues) -> DeviceFacts:
     )
 
 
-def _sample(device: DeviceValues, then: Values, window: Window, *, means: bool) -> DeviceSample:
-    """One sample: ``then`` are the counters where its window begins, ``means`` whether those of the exporter hold."""
-    now = device.values
-    mean = now if means else {}
+def _sample(device: DeviceValues, then: Values, window: Window, told: Told) -> DeviceSample:
+    """One sample: ``then`` are the counters where its window begins."""
+    counted = device.values
+    now, mean = (counted if told >= least else {} for least in (Told.NOW, Told.ALL))
     used_bytes, mask = now.get("memory_used_bytes"), now.get("throttles")
-    spent = {reason: _grown(now, then, f"throttled_s.{reason}") for reason in Throttle}
+    spent = {reason: _grown(counted, then, f"throttled_s.{reason}") for reason in Throttle}
     return DeviceSample(
         device.uuid,
         CounterSource.DCGM,
@@ -181,7 +225,7 @@ def _sample(device: DeviceValues, then: Values, window: Window, *, means: bool) 
         sm_clock_hz=now.get("sm_clock_hz"),
         memory_clock_hz=now.get("memory_clock_hz"),
         power_w=now.get("power_w"),
-        energy_j=_grown(now, then, "energy_j"),
+        energy_j=_grown(counted, then, "energy_j"),
         temperature_celsius=now.get("temperature_celsius"),
         memory_used_bytes=None if used_bytes is None else round(used_bytes),
         throttles=None if mask is None else throttles(mask),

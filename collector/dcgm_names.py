@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rooflens.collector.plausible import (
+    MOST_CLOCK_HZ,
+    MOST_LINK_BYTES_PER_S,
+    MOST_MEMORY_BYTES,
+    MOST_PCIE_BYTES_PER_S,
+    MOST_POWER_W,
+    MOST_TEMPERATURE_CELSIUS,
+)
 from rooflens.device_records import Throttle
 
 MIB = float(1 << 20)
@@ -34,7 +42,8 @@ def _ratio(key: str, *spellings: str) -> Field:
 def _rate(key: str, *spellings: str) -> Field:
     """Bytes per second, whatever their TYPE line says: older lists of the exporter call them counters by mistake
     (NVIDIA/dcgm-exporter#87 and #88)."""
-    return Field(key, spellings, board=True)
+    most = MOST_PCIE_BYTES_PER_S if key.startswith("pcie") else MOST_LINK_BYTES_PER_S
+    return Field(key, spellings, most=most, board=True)
 
 
 FIELDS = (
@@ -64,22 +73,32 @@ FIELDS = (
     _rate("nvlink_rx_bytes_per_s", "DCGM_FI_PROF_NVLINK_RX_BYTES"),
     _rate("c2c_tx_bytes_per_s", "DCGM_FI_PROF_C2C_TX_ALL_BYTES"),
     _rate("c2c_rx_bytes_per_s", "DCGM_FI_PROF_C2C_RX_ALL_BYTES"),
-    Field("sm_clock_hz", ("DCGM_FI_DEV_SM_CLOCK", "dcgm_sm_clock"), 1e6),
-    Field("memory_clock_hz", ("DCGM_FI_DEV_MEM_CLOCK", "dcgm_memory_clock"), 1e6),
-    Field("sm_clock_max_hz", ("DCGM_FI_DEV_MAX_SM_CLOCK",), 1e6),
-    Field("memory_clock_max_hz", ("DCGM_FI_DEV_MAX_MEM_CLOCK",), 1e6),
-    Field("power_w", ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS", "dcgm_power_usage"), board=True),
+    Field("sm_clock_hz", ("DCGM_FI_DEV_SM_CLOCK", "dcgm_sm_clock"), 1e6, MOST_CLOCK_HZ),
+    Field("memory_clock_hz", ("DCGM_FI_DEV_MEM_CLOCK", "dcgm_memory_clock"), 1e6, MOST_CLOCK_HZ),
+    Field("sm_clock_max_hz", ("DCGM_FI_DEV_MAX_SM_CLOCK",), 1e6, MOST_CLOCK_HZ),
+    Field("memory_clock_max_hz", ("DCGM_FI_DEV_MAX_MEM_CLOCK",), 1e6, MOST_CLOCK_HZ),
+    Field(
+        "power_w",
+        ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS", "dcgm_power_usage"),
+        most=MOST_POWER_W,
+        board=True,
+    ),
     Field(
         "power_limit_w",
         ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
+        most=MOST_POWER_W,
         board=True,
     ),
     Field("energy_j", ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "dcgm_total_energy_consumption"), 1e-3, board=True),
-    Field("temperature_celsius", ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS", "dcgm_gpu_temp")),
-    Field("memory_used_bytes", ("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"), MIB),
-    Field("memory_free_bytes", ("DCGM_FI_DEV_FB_FREE", "dcgm_fb_free"), MIB),
-    Field("memory_reserved_bytes", ("DCGM_FI_DEV_FB_RESERVED",), MIB),
-    Field("memory_bytes", ("DCGM_FI_DEV_FB_TOTAL",), MIB),
+    Field(
+        "temperature_celsius",
+        ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS", "dcgm_gpu_temp"),
+        most=MOST_TEMPERATURE_CELSIUS,
+    ),
+    Field("memory_used_bytes", ("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"), MIB, MOST_MEMORY_BYTES),
+    Field("memory_free_bytes", ("DCGM_FI_DEV_FB_FREE", "dcgm_fb_free"), MIB, MOST_MEMORY_BYTES),
+    Field("memory_reserved_bytes", ("DCGM_FI_DEV_FB_RESERVED",), MIB, MOST_MEMORY_BYTES),
+    Field("memory_bytes", ("DCGM_FI_DEV_FB_TOTAL",), MIB, MOST_MEMORY_BYTES),
     Field("throttles", ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")),
     # In percent under both names: the exporter prints DCGM's integer.
     Field("kernel_ratio", ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO", "dcgm_gpu_utilization"), 0.01, 1.0),

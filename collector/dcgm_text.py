@@ -36,6 +36,7 @@ _SAMPLE = re.compile(
     r'[ \t]*\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\}[ \t]*([^ \t]+)(?:[ \t]+-?[0-9.]+)?[ \t\r]*\Z', re.ASCII
 )
 _LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*+)"[ \t]*(?:,|\Z)', re.ASCII)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)  # of a label's value: a backslash, a quote and n for a new line
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\Z", re.ASCII)
 _UUID = re.compile(r"[!-~]{1,128}\Z", re.ASCII)
 
@@ -77,7 +78,7 @@ class _Reader:
         self.is_dcgm = False
         self._series = 0
         self._different: dict[tuple[str, str, str], set[float]] = {}
-        self._spelling: dict[tuple[str, str, str], str] = {}
+        self._spellings: dict[tuple[str, str, str], dict[str, None]] = {}
         self._impossible: dict[str, float] = {}
         self._unreadable: dict[str, int] = {}
         self._without_uuid = 0
@@ -123,7 +124,7 @@ class _Reader:
         if value is None:
             return
         place = (*key, wanted.key)
-        self._spelling[place] = name
+        self._spellings.setdefault(place, {})[name] = None
         if device.values.setdefault(wanted.key, value) != value:
             self._different.setdefault(place, {device.values[wanted.key]}).add(value)
 
@@ -143,9 +144,10 @@ class _Reader:
         for place, values in self._different.items():
             device = self.devices[place[0], place[1]]
             device.values.pop(place[2], None)
+            names = " and ".join(self._spellings[place])
             problems.append(
-                f"{self._spelling[place]} of {device.uuid} is given with {len(values)} different values, so it is not "
-                "known: two exporters for one device, or values by pod, on one page?"
+                f"{names} of {device.uuid} is given with {len(values)} different values, so it is not known: "
+                "two exporters for one device, or values by pod, on one page?"
             )
         problems += [
             f"{name}: {number:g} is outside of what it can be and is left out"
@@ -193,9 +195,14 @@ def _labels(text: str) -> dict[str, str] | None:
         match = _LABEL.match(text, at)
         if match is None or match[1] in found:
             return None
-        found[match[1]] = match[2]
+        found[match[1]] = _ESCAPE.sub(_plain, match[2]) if "\\" in match[2] else match[2]
         at = match.end()
     return found
+
+
+def _plain(escape: re.Match[str]) -> str:
+    """What an escape stands for; one that is none stands for itself."""
+    return {"\\": "\\", '"': '"', "n": "\n"}.get(escape[1], escape[0])
 
 
 def _name(device: DeviceValues, uuid: str, instance: str, labels: Mapping[str, str]) -> None:

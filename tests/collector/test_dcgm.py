@@ -406,11 +406,104 @@ class TestProbe:
         )
         assert [facts.uuid for facts in during.devices] == [UUID]
         assert brought[-1].problems == ()
-        ends = [s.end_monotonic_s - 1000.0 for turn in brought for s in turn.samples]
-        assert not any(20 <= end_s < 40 for end_s in ends)
-        assert ends[-1] > 55
-        over = [s for turn in brought for s in turn.samples if s.start_monotonic_s < 1020 < s.end_monotonic_s]
-        assert over == []
+        samples = [sample for turn in brought for sample in turn.samples]
+        assert samples[-1].end_monotonic_s > 1055
+        assert all(earlier.end_monotonic_s == later.start_monotonic_s for earlier, later in pairwise(samples))
+        (over,) = [sample for sample in samples if sample.start_monotonic_s < 1020 < sample.end_monotonic_s]
+        assert (over.start_monotonic_s, over.end_monotonic_s, over.slack_s) == (1018.0, 1039.0, 1.0)
+        assert over.energy_j == pytest.approx(2100.0)  # of every second of it
+        assert (over.dram_ratio, over.sm_clock_hz) == (None, None)
+        assert all(sample.dram_ratio is not None for sample in samples if sample.start_monotonic_s >= 1039)
+
+    @pytest.mark.parametrize("period_s", [1.0, 30.0])
+    def test_energy_loses_nothing_over_reads_that_fail(self, period_s: float) -> None:
+        """One read in seven fails, or brings an empty page; each joule is told once, in a window that it is in."""
+
+        def page(at_s: float) -> str:
+            if at_s and not len(exporter.fetched_s) % 7:
+                raise OSError("http://n1:9400 refuses the connection")
+            if at_s and not len(exporter.fetched_s) % 11:
+                return line("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1)
+            clock = line("DCGM_FI_DEV_SM_CLOCK", 1500)
+            return every(period_s, phase_s=0.3 * period_s)(at_s) + clock
+
+        exporter = Exporter(page, period_s=period_s)
+        samples = exporter.samples(100 * period_s)
+        assert all(earlier.end_monotonic_s == later.start_monotonic_s for earlier, later in pairwise(samples))
+        whole_s = samples[-1].end_monotonic_s - samples[0].start_monotonic_s
+        joules = sum(sample.energy_j or 0.0 for sample in samples)
+        assert joules / 100 * period_s == pytest.approx(whole_s, abs=2 * samples[0].slack_s)
+        assert whole_s > 90 * period_s
+        for sample in samples:
+            assert sample.energy_j is not None
+            assert abs(sample.energy_j / 100 * period_s - sample.span_s) <= 2 * sample.slack_s
+        gaps = [sample for sample in samples if sample.sm_clock_hz is None]
+        assert len(gaps) >= 8
+
+    def test_a_page_without_counts_is_not_known_over_a_read_that_failed(self) -> None:
+        def page(at_s: float) -> str:
+            if 100 <= at_s < 130:
+                raise OSError("http://n1:9400 refuses the connection")
+            return line("DCGM_FI_DEV_POWER_USAGE", int(at_s))
+
+        samples = Exporter(page, period_s=1.0).samples(200.0)
+        assert samples[-1].end_monotonic_s > 1190
+        assert not any(sample.start_monotonic_s < 1115 < sample.end_monotonic_s for sample in samples)
+
+    def test_a_page_is_not_called_stuck_for_the_time_in_which_it_could_not_be_read(self) -> None:
+        def page(at_s: float) -> str:
+            if 100 <= at_s < 400:
+                raise OSError("http://n1:9400 refuses the connection")
+            return every(30.0)(min(at_s, 90.0) if at_s < 420 else at_s)
+
+        brought = Exporter(page).run(700.0)
+        lines = {problem for turn in brought for problem in turn.problems}
+        assert not any("stuck" in problem for problem in lines)
+        samples = [sample for turn in brought for sample in turn.samples]
+        (over,) = [sample for sample in samples if sample.start_monotonic_s < 1200 < sample.end_monotonic_s]
+        assert over.energy_j == pytest.approx(1100.0, abs=100.0)
+        assert over.dram_ratio is None
+
+    def test_what_cannot_be_is_left_out_and_said(self) -> None:
+        """Each alone on the page, or by what the device says of itself."""
+        page = read(
+            line("DCGM_FI_DEV_GPU_TEMP", 65535)
+            + line("DCGM_FI_DEV_SM_CLOCK", "1e12")
+            + line("DCGM_FI_PROF_PCIE_TX_BYTES", "1e18")
+            + line("DCGM_FI_DEV_POWER_USAGE", 300)
+        )
+        assert next(iter(page.devices.values())).values == {"power_w": 300.0}
+        assert len(page.problems) == 3
+        assert page.problems[0] == "DCGM_FI_DEV_GPU_TEMP: 65535 is outside of what it can be and is left out"
+
+        def odd(at_s: float) -> str:
+            return (
+                line("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", 700)
+                + line("DCGM_FI_DEV_FB_TOTAL", 1000)
+                + line("DCGM_FI_DEV_FB_USED", 1200)
+                + line("DCGM_FI_DEV_POWER_USAGE", 4000)
+                + line("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 10**9 * int(at_s))
+            )
+
+        exporter = Exporter(odd, period_s=1.0)
+        last = exporter.run(8.0)[-2]
+        (sample,) = last.samples
+        assert (sample.power_w, sample.memory_used_bytes, sample.energy_j) == (None, None, None)
+        assert last.problems == tuple(
+            f"http://n1:9400 {words} of {UUID} is outside of what it can be and is left out"
+            for words in ("the power of now", "the energy of a window", "the used memory")
+        )
+
+    def test_the_escapes_of_a_label_are_undone(self) -> None:
+        page = read('DCGM_FI_DEV_GPU_TEMP{UUID="GPU-1",modelName="a\\"b\\\\c \\x"} 50\n')
+        (device,) = page.devices.values()
+        assert device.name == 'a"b\\c \\x'
+
+    def test_all_spellings_that_contradict_each_other_are_named(self) -> None:
+        names = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS", "dcgm_power_usage")
+        page = read("".join(line(name, 100 + place) for place, name in enumerate(names)))
+        (problem,) = page.problems
+        assert problem.startswith(f"{' and '.join(names)} of {UUID} is given with 3 different values")
 
     def test_a_device_that_comes_and_goes(self) -> None:
         def page(at_s: float) -> str:
