@@ -10,7 +10,7 @@ examples:
   rooflens calibrate --device cpu --seconds 20
   rooflens calibrate --device cuda:1 --force (others use it: measure what they leave)
   rooflens calibrate --show                  (what is kept of this machine)
-  rooflens calibrate --output here.json      (a file for the option --calibration of other verbs)
+  rooflens calibrate --output here.json      (a file that other verbs take as a calibration)
 
 The exit code is 0 where something was measured, or is kept and holds; 1 of --show where nothing is, or it is out of
 date; a fault is 2.

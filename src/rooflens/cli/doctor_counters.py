@@ -163,7 +163,7 @@ def check_calibration(machine: Machine) -> Iterator[Check]:
             day = time.strftime("%Y-%m-%d", time.gmtime(at.calibration.measured_unix_s))
             told = f"{identity.name}: measured {day}"
             if is_disturbed(at.calibration):
-                beside = f"{told} while others used it, which makes floor and reachable too slow"
+                beside = f"{told} while others used it, so its rates may be too low"
                 found.append(Check("calibration", Standing.NOTE, beside, f"{CALIBRATE}, when nothing else runs"))
             else:
                 found.append(Check("calibration", Standing.OK, told))
