@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_calibrations import cpu_calibration
+from made_calibrations import H100_IDENTITY, cpu_calibration, h100_calibration
 
 from rooflens import collector
+from rooflens.analyzer.calibrated import hardware_of
+from rooflens.analyzer.hardware import find_hardware
 from rooflens.calibration_records import Calibration
 from rooflens.cli import main
+from rooflens.cli.calibrations import Calibrations
+from rooflens.cli.this_cpu import roof_here
 from rooflens.collector.calibrate import identity_of_cpu, load, save, versions_here
+from rooflens.records import RooflensError
 
 Capture = pytest.CaptureFixture[str]
 Say = Callable[[str, float], None]
@@ -162,3 +167,58 @@ def test_all_cores_are_measured_whatever_the_shell_tells(
     out, err = capsys.readouterr()
     assert "OMP_NUM_THREADS not followed: all cores are measured" in err
     assert replace(load(Path(json.loads(out)[0]["path"])), measured_unix_s=0) == replace(own(), measured_unix_s=0)
+
+
+# What other verbs make of one that cannot be used.
+
+
+@pytest.mark.parametrize("lack", ["reads", "products"])
+def test_a_hollow_file_is_named_and_a_hollow_kept_one_is_as_none(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lack: str, capsys: Capture
+) -> None:
+    roof = replace(find_hardware("l40s"), id="this-cpu", origin="measured")
+    monkeypatch.setattr("rooflens.cli.predict_answer.measured_cpu", lambda: roof)
+    empty: Any = () if lack == "reads" else {}
+    path = save(own(**{lack: empty}), folder)
+    words = ["predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu", "--json"]
+    assert main(words) == 0  # measured, as if there were none
+    assert f"is not used: it holds no {lack}" in capsys.readouterr().err
+    assert main([*words, "--calibration", str(path)]) == 2
+    assert f"--calibration {path}: it holds no {lack}: measure again" in capsys.readouterr().err
+
+
+def test_torch_on_this_cpu_says_what_is_reachable_below_a_roof_of_its_own(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    roof = hardware_of(own(), 128 << 20)
+    monkeypatch.setattr("rooflens.cli.predict_answer.measured_cpu", lambda: roof)
+    monkeypatch.setattr("rooflens.cli.this_cpu.measured", lambda *_: roof)
+    path = save(own(versions={"torch": "0"}), tmp_path)
+    words = ["predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu", "--json", "--calibration", str(path)]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["reachable_origin"] == "calibrated"
+    found, calibration = roof_here(Calibrations(str(path)), 128 << 20)
+    assert (found, calibration) == (roof, load(path))
+
+
+def test_a_file_of_another_card_than_the_engine_s_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rooflens.cli.identities.machine_here", lambda: ((identity_of_cpu(), H100_IDENTITY), {}))
+    path = save(h100_calibration(measured_unix_s=time.time(), versions={}), tmp_path)
+    calibrations, h100 = Calibrations(str(path)), find_hardware("h100-sxm5-80")
+    assert calibrations.of_device(h100) == calibrations.of_device(h100, ("gpu-MADE",)) == load(path)
+    with pytest.raises(RooflensError, match="it is of GPU-made, the engine runs on GPU-other: calibrate one of these"):
+        calibrations.of_device(h100, ("GPU-other",))
+
+
+def test_a_folder_that_may_not_be_looked_into_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def denied(path: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name in ("listdir", "lstat"):
+        monkeypatch.setattr(os, name, denied)
+    assert Calibrations(None).of_cpu() is None
+    assert "calibrations: permission denied; check its owner and mode" in capsys.readouterr().err

@@ -47,15 +47,29 @@ class Calibrations:
             if found.identity.kind != CPU:
                 raise RooflensError(f"--calibration {self._option}: it is of {found.identity.name}, not of this CPU")
             return found
-        return self._stored(self._here("cpu")[:1]) if self._looks() else None
+        return next(iter(self._stored(self._here("cpu")[:1])), None) if self._looks() else None
 
     def of_device(self, hardware: HardwareSpec | None, uuids: Iterable[str] = ()) -> Calibration | None:
         """That of a device of this machine that is such ``hardware``, of those in ``uuids`` where any are named.
 
         ``hardware`` is None where nobody knows it: then a file can be of nothing. Of several the one that reads
         slowest, since the devices of an engine wait for each other. None where there is none to use; RooflensError for
-        a file that is of other hardware.
+        a file that is of other hardware, or of none of the devices that are named.
         """
+        from rooflens.pipeline.engine_calibration import calibration_of_engine
+
+        named = tuple(uuids)
+        kept = self.of_devices(hardware)
+        found = calibration_of_engine(kept, named, here=True)
+        if found is None and kept and self._option is not None:
+            raise RooflensError(
+                f"--calibration {self._option}: it is of {kept[0].identity.device_uuid}, the engine runs on "
+                f"{', '.join(named)}: calibrate one of these"
+            )
+        return found
+
+    def of_devices(self, hardware: HardwareSpec | None) -> tuple[Calibration, ...]:
+        """Those of all devices of this machine that are such ``hardware``; RooflensError as of_device has it."""
         found = self._of_file()
         if found is not None:
             if hardware is None:
@@ -64,17 +78,10 @@ class Calibrations:
                 raise RooflensError(
                     f"--calibration {self._option}: it is of {found.identity.name}, not of {hardware.id}"
                 )
-            return found
-        named = {uuid.casefold() for uuid in uuids}
+            return (found,)
         if hardware is None or hardware.id == THIS_CPU or not self._looks():
-            return None
-        return self._stored(
-            identity
-            for identity in self._here()
-            if identity.kind != CPU
-            and fits(identity, hardware)
-            and (not named or (identity.device_uuid or "").casefold() in named)
-        )
+            return ()
+        return self._stored(one for one in self._here() if one.kind != CPU and fits(one, hardware))
 
     def _looks(self) -> bool:
         """Whether what is kept is wanted, and anything is: a driver is not woken for nothing."""
@@ -83,10 +90,11 @@ class Calibrations:
         if self._option is not None:
             return False
         try:
-            folder = state_folder(os.environ) / SUBFOLDER
-            return any(folder.glob("*.json"))
-        except (RooflensError, OSError):
+            return any(name.endswith(".json") for name in os.listdir(state_folder(os.environ) / SUBFOLDER))
+        except (RooflensError, FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # nobody knows what it holds: what looks for a file in it says why
+            return True
 
     def _here(self, *kinds: str) -> list[MachineIdentity]:
         from rooflens.collector.calibrate.identity import identity_of_cpu
@@ -114,7 +122,7 @@ class Calibrations:
                 self._drivers = ((identity_of_cpu(),), installed_here())
         return self._drivers
 
-    def _stored(self, identities: Iterable[MachineIdentity]) -> Calibration | None:
+    def _stored(self, identities: Iterable[MachineIdentity]) -> tuple[Calibration, ...]:
         from rooflens.collector.calibrate.store import find, state_folder
 
         folder, usable = state_folder(os.environ), []
@@ -124,13 +132,13 @@ class Calibrations:
                 self._kept[identity] = at.calibration
                 if at.problem is not None:
                     self._say(at.problem)
-            if (kept := self._kept[identity]) is not None and kept.reads:
+            if (kept := self._kept[identity]) is not None:
                 usable.append(kept)
-        return min(usable, key=lambda one: one.reads[-1][1].median, default=None)
+        return tuple(usable)
 
     def _of_file(self) -> Calibration | None:
         """The calibration in the file that was named: of this machine, else RooflensError; a stale one is said."""
-        from rooflens.collector.calibrate.store import is_stale, load, why_foreign
+        from rooflens.collector.calibrate.store import is_stale, lacking, load, why_foreign
 
         if self._option is None or self._option.strip().casefold() == NONE:
             return None
@@ -141,8 +149,8 @@ class Calibrations:
             raise RooflensError(
                 f"--calibration {self._option}: {why_foreign(found, alike[0])}; measure this one: rooflens calibrate"
             )
-        if not found.reads:
-            raise RooflensError(f"--calibration {self._option}: it holds no reads: measure again: rooflens calibrate")
+        if (lack := lacking(found)) is not None:
+            raise RooflensError(f"--calibration {self._option}: it holds no {lack}: measure again: rooflens calibrate")
         if (stale := is_stale(found, time.time(), self._versions(found.identity.kind))) is not None:
             self._say(f"--calibration {self._option} is used although {stale}; measure again: rooflens calibrate")
         return found

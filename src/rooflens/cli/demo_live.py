@@ -111,7 +111,7 @@ class Watching:
             windows=windows,
             tick_s=TICK_S,
             wanted=lambda path: path == raised.ring,
-            calibration=calibration,
+            calibrations=(calibration,) if calibration else (),
         )
         self.watch: Watch = Watch(settings)
         self._exporters = (*exporters, raised)

@@ -13,6 +13,7 @@ from rooflens.analyzer.counting import kv_bytes
 from rooflens.analyzer.gguf_model import gguf_config
 from rooflens.analyzer.handover import Handover, Link, handover
 from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.measured_cpu import makes_roof
 from rooflens.analyzer.precision import Precision, choose_precision
 from rooflens.analyzer.predict import Plan, Prediction, predict
 from rooflens.analyzer.tensor_files import precision_from_files, weight_files
@@ -142,7 +143,7 @@ def _device(name: str, option: str | None) -> tuple[HardwareSpec, Efficiency | N
         hardware = find_hardware(name)
         return hardware, _reached(hardware, Calibrations(option).of_device(hardware)) if option else None
     kept = Calibrations(option).of_cpu()
-    hardware = hardware_of(kept) if kept else measured_cpu()
+    hardware = hardware_of(kept) if kept and makes_roof(kept) else measured_cpu()
     return hardware, _reached(hardware, kept)
 
 

@@ -134,18 +134,20 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts)
     _start(server, host_and_port(settings.listen))  # a port in use is said before anything is measured
     try:
-        calibrations, calibration = Calibrations(settings.calibration), None
+        calibrations = Calibrations(settings.calibration)
+        kept: tuple[Calibration, ...] = ()
         if is_this_cpu(settings.hardware):
             folders = _folders(args.folders) if settings.rings else ()
             hardware, calibration = roof_here(calibrations, read_bytes_here(model_config, folders))
+            kept = (calibration,) if calibration else ()
         found, here = (None, NamedDevices())
         if hardware is None and settings.counters:
             found, here = hardware_here(settings.scrape_urls, stop.is_set)
-        if settings.counters or settings.calibration is not None:  # else no driver is asked for anything
-            calibration = calibration or calibrations.of_device(hardware or found)
+        if not kept and (settings.counters or settings.calibration is not None):  # else no driver is asked for anything
+            kept = calibrations.of_devices(hardware or found)
         if stop.is_set():
             return 0
-        roof = (hardware or found, calibration)
+        roof = (hardware or found, kept)
         watch = Watch(_watch_settings(args.folders, settings, roof, model_config, nvml=not here.crashed))
         try:
             with closing(Voice()) as voice:
@@ -191,7 +193,7 @@ def _folders(named: Sequence[str]) -> tuple[Path, ...]:
 def _watch_settings(
     folders: Sequence[str],
     settings: Any,
-    roof: tuple[HardwareSpec | None, Calibration | None],
+    roof: tuple[HardwareSpec | None, tuple[Calibration, ...]],
     model_config: Any,
     *,
     nvml: bool,
@@ -208,7 +210,7 @@ def _watch_settings(
         folders=_folders(folders),
         scrape_urls=settings.scrape_urls,
         hardware=roof[0],
-        calibration=roof[1],
+        calibrations=roof[1],
         model_config=model_config,
         windows=WindowSettings(window_s=window_s, most_window_s=max(usual.most_window_s, LONGEST_WINDOWS * window_s)),
         scrape_s=settings.scrape_period_s,
@@ -237,14 +239,15 @@ def _watched(settings: WatchSettings, found: bool, why: str | None = None) -> It
         bandwidth = settings.hardware.memory_bandwidth_bytes_per_s / 1e9
         origin = f"{settings.hardware.origin}{', the device of this machine; else give --hardware ID' if found else ''}"
         yield f"hardware  {settings.hardware.id} ({origin}): {bandwidth:,.1f} GB/s"
-        yield f"reachable {_reachable(settings.hardware, settings.calibration)}"
+        yield f"reachable {_reachable(settings.hardware, settings.calibrations)}"
 
 
-def _reachable(hardware: HardwareSpec, calibration: Calibration | None) -> str:
+def _reachable(hardware: HardwareSpec, kept: Sequence[Calibration]) -> str:
     """Whose kernels say what is reachable, in words."""
     from rooflens.analyzer.calibrated import efficiency_from
+    from rooflens.pipeline.engine_calibration import calibration_of_engine
 
-    found = efficiency_from(calibration, hardware)
+    found = efficiency_from(calibration_of_engine(kept, (), here=True), hardware)
     if found is None:
         return "not known: 'rooflens calibrate' measures it"
     return found.source if found.origin != "published" else "as published; 'rooflens calibrate' measures this machine"

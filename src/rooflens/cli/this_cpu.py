@@ -82,15 +82,16 @@ def roof_here(
 ) -> tuple[HardwareSpec, Calibration | None]:
     """This machine's roof for a pass of ``read_bytes``, and the calibration that it is from; else it is measured now.
 
-    ``threads`` is asked, as what ``measured`` takes, only then. RooflensError for a file that is no calibration of this
-    machine.
+    A calibration through torch says what is reachable below a roof that is measured now. ``threads`` is asked, as what
+    ``measured`` takes, only then. RooflensError for a file that is no calibration of this machine.
     """
     from rooflens.analyzer.calibrated import hardware_of
+    from rooflens.analyzer.measured_cpu import makes_roof
 
     calibration = calibrations.of_cpu()
-    if calibration is not None:
+    if calibration is not None and makes_roof(calibration):
         return hardware_of(calibration, read_bytes), calibration
-    return measured(read_bytes, threads()), None
+    return measured(read_bytes, threads()), calibration
 
 
 def measured(read_bytes: int | None, threads: int | None = None) -> HardwareSpec:

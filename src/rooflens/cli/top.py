@@ -155,14 +155,14 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
             print(f"hardware  {hardware.id}, the device of this machine; else give --hardware ID", file=sys.stderr)
         elif here.silent is not None:
             print(f"hardware  not known: {here.silent}; give --hardware ID", file=sys.stderr)
-    calibration = calibration or calibrations.of_device(hardware)
+    kept = (calibration,) if calibration else calibrations.of_devices(hardware)
     short = args.once and bool(pages)
     return WatchFeed(
         WatchSettings(
             folders=folders,
             scrape_urls=pages,
             hardware=hardware,
-            calibration=calibration,
+            calibrations=kept,
             model_config=model_config,
             windows=WindowSettings(window_s=0.0, least_steps=1) if short else WindowSettings(),
             scrape_s=ONCE_SCRAPE_S if short else SCRAPE_S,

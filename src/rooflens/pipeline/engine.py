@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from rooflens.findings import Code, Finding, Status
 from rooflens.info_fields import unread_text
 from rooflens.live_records import Derived, EngineView, Progress, SourceKind, State, Window, WindowFigures
 from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.pipeline.engine_calibration import calibration_of_engine
 from rooflens.pipeline.labels import Key
 from rooflens.pipeline.totals import EngineTotals
 from rooflens.pipeline.window_counters import CountedWindows
@@ -55,7 +56,7 @@ class WatchedEngine:
         hardware: HardwareSpec | None,
         windows: WindowSettings,
         before: StepTable,
-        calibration: Calibration | None = None,
+        calibrations: Sequence[Calibration] = (),
     ) -> None:
         self.key, self.source, self.state = key, source, State.LIVE
         self.problem: str | None = None  # of its source, beside what hinders its roofline
@@ -68,7 +69,8 @@ class WatchedEngine:
         self.device_uuids: tuple[str, ...] = ()
         self._clocks: Clocks | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
-        self._totals, self._hardware, self._calibration = totals, hardware, calibration
+        self._totals, self._hardware, self._calibrations = totals, hardware, calibrations
+        self._calibration: Calibration | None = None
         self._roofline: Roofline | None = None
         self._no_roofline: str | None = NO_HARDWARE if hardware is None else NO_INFO
         self._builder = WindowBuilder(windows)
@@ -178,11 +180,12 @@ class WatchedEngine:
         )
 
     def _know(self, info: EngineInfo | None) -> None:
-        """Take facts that are new or have changed: the roofline is compiled for them, once."""
-        if info is None or info is self.info or info == self.info:
+        """Take facts and devices that are new or have changed: the roofline is compiled for them, once."""
+        if not self._calibrate(info) and (info is None or info is self.info or info == self.info):
             return
+        info = info or self.info
         self.info, self._correction = info, Correction()
-        if self._hardware is None:
+        if self._hardware is None or info is None:
             return
         if info.device == "cpu" and self._hardware.nvml_names:
             self._roofline, self._no_roofline = None, NOT_ITS_HARDWARE
@@ -192,6 +195,15 @@ class WatchedEngine:
         except RooflensError as error:
             self._roofline, self._no_roofline = None, str(error)
         self._recent_analysis = self._analysed(self._recent)
+
+    def _calibrate(self, info: EngineInfo | None) -> bool:
+        """Take the calibration of its devices; whether that is another one than before."""
+        uuids = self.device_uuids or (info.device_uuids if info else ())
+        before, self._calibration = self._calibration, calibration_of_engine(self._calibrations, uuids, self.here)
+        if changed := self._calibration is not before:
+            clocks, self._clocks = self._clocks or (), None
+            self.at_clocks(*clocks)
+        return changed
 
     def _analysed(self, steps: StepTable) -> StepAnalysis | None:
         if self._roofline is None or not len(steps):

@@ -44,7 +44,8 @@ class WatchSettings:
 
     ``folders`` are folders of rings, read unless ``use_rings`` is False; ``scrape_urls`` are metrics pages, read
     every ``scrape_s`` seconds with ``scrape_token``, which is shown nowhere. ``hardware`` is what every engine runs on,
-    ``calibration`` what that hardware was measured to reach here, ``model_config`` the config of a model whose engine
+    ``calibrations`` what such devices of this machine were measured to reach, of which an engine takes those of its
+    own; ``model_config`` is the config of a model whose engine
     does not state it. ``discover`` finds local pages where there is neither a page nor a live ring; it is called in a
     thread of its own. ``from_start`` also counts what rings held before; ``wanted`` says of a ring's path whether it is
     to be read (default: all). ``probes`` sample the counters of devices and processes.
@@ -62,7 +63,7 @@ class WatchSettings:
     from_start: bool = False
     wanted: Wanted | None = None
     discover: Discover | None = None
-    calibration: Calibration | None = None
+    calibrations: Sequence[Calibration] = ()
     probes: Sequence[Sampled] = ()
 
 
@@ -207,7 +208,7 @@ class Watch:
         totals = self._totals.of(key, now_unix_s)
         totals.begin_run(source, from_s, before, now_unix_s)
         settings = self.settings
-        roofs = settings.hardware, settings.windows, before, settings.calibration
+        roofs = settings.hardware, settings.windows, before, settings.calibrations
         self._engines[run] = WatchedEngine(key, source, totals, *roofs)
         self.counters.attach(run, self._engines[run])
         self._gone.pop(key, None)
