@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -297,6 +298,14 @@ def test_an_unsteady_one_says_once_why_nothing_is_reachable(folder: Path, tmp_pa
     assert why in " ".join(out.split())
     assert main(["predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu"]) == 0
     assert "reachable is not known: runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["analyze", "sidecar", "top"])
+def test_help_says_that_this_cpu_is_measured_only_where_it_was_not_calibrated(verb: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"this-cpu \(as calibrated, else measured", words)
 
 
 def test_none_measures_as_ever(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture) -> None:

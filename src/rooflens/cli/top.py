@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hardware",
         metavar="ID",
         help="what the engines run on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
-        "(measures this machine for some seconds); default: the device of this machine, where it is known",
+        "(as calibrated, else measured for some seconds); default: the device of this machine, where it is known",
     )
     add("--model", metavar="NAME|config.json", help="what the engines serve, where they do not say it themselves")
     add("--period", type=float, default=1.0, metavar="S", help="seconds between two frames (default: 1)")
