@@ -16,11 +16,13 @@ from made_calibrations import H100_IDENTITY, MIB, cpu_calibration, h100_calibrat
 from rooflens import collector
 from rooflens.adapters.embedded.engine import Settings, recorder_for
 from rooflens.adapters.embedded.shape import SMALL
+from rooflens.analyzer.calibrated import hardware_of
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.calibration_records import Calibration
 from rooflens.cli import main, this_cpu
 from rooflens.cli.bar import Bar
 from rooflens.cli.calibrations import Calibrations
+from rooflens.cli.sidecar import _reachable
 from rooflens.collector.calibrate import identity as identities
 from rooflens.collector.calibrate import identity_of_cpu, load, save, versions_here
 from rooflens.records import RooflensError
@@ -298,6 +300,15 @@ def test_an_unsteady_one_says_once_why_nothing_is_reachable(folder: Path, tmp_pa
     assert why in " ".join(out.split())
     assert main(["predict", "--model", "qwen2.5-0.5b", "--hardware", "this-cpu"]) == 0
     assert "reachable is not known: runs" in capsys.readouterr().out
+
+
+def test_a_sidecar_says_why_nothing_is_reachable_by_an_unsteady_one() -> None:
+    one = own(launch_s=measured(2e-6, 1e-6, 1.5))
+    assert _reachable(hardware_of(one, MIB), (one,)) == (
+        "not known: runs of its calibration lie too far apart (launches by 150%): calibrate again in quiet"
+    )
+    assert _reachable(hardware_of(one, MIB), ()).startswith("not known: runs of its calibration")
+    assert _reachable(hardware_of(own(), MIB), (own(),)).startswith("calibrated ")
 
 
 @pytest.mark.parametrize("verb", ["analyze", "sidecar", "top"])

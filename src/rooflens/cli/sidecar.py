@@ -245,11 +245,13 @@ def _watched(settings: WatchSettings, found: bool, why: str | None = None) -> It
 def _reachable(hardware: HardwareSpec, kept: Sequence[Calibration]) -> str:
     """Whose kernels say what is reachable, in words."""
     from rooflens.analyzer.calibrated import efficiency_from
+    from rooflens.analyzer.unsteady import UNSTEADY
     from rooflens.pipeline.engine_calibration import calibration_of_engine
 
     found = efficiency_from(calibration_of_engine(kept, (), here=True), hardware)
     if found is None:
-        return "not known: 'rooflens calibrate' measures it"
+        why = next((flag for flag in hardware.flags if flag.startswith(UNSTEADY)), None)
+        return why.removeprefix("reachable is ") if why else "not known: 'rooflens calibrate' measures it"
     return found.source if found.origin != "published" else "as published; 'rooflens calibrate' measures this machine"
 
 
