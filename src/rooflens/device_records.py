@@ -65,7 +65,8 @@ class DeviceSample:
     computed. Rates are from the device's view. Clocks, power, temperature and memory are as they were at the end,
     ``energy_j`` is spent over the window, ``throttled_s`` accumulated in it by reason; ``throttles`` are those in force
     at its end, None where the device does not say. ``kernel_ratio`` is GPU-Util, the time in which a kernel ran:
-    no evidence of anything but of a contradiction.
+    no evidence of anything but of a contradiction. A sample over a gap in reading has only what was counted in it
+    (``energy_j``, ``throttled_s``, bytes of links that are counted): no means, no clocks and no power.
     """
 
     uuid: str
