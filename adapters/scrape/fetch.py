@@ -28,12 +28,33 @@ HEADERS = {
     "User-Agent": "rooflens",
 }
 STATUSES = {
-    401: "asks for credentials: give a bearer token (ROOFLENS_SCRAPE_TOKEN, or --scrape-token-file of the sidecar), "
-    "or write user:password@ before the host",
+    401: "asks for credentials: {credentials}",
     403: "refuses to be read: these credentials, or none, are not enough",
-    404: "does not exist: vLLM serves /metrics at its API's port, look at the path and the port",
+    404: "does not exist: {place}, look at the path and the port",
     503: "is not ready: the server starts or stops; it is tried again",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Whose pages these are, for the next steps in their lines: how ``credentials`` are given, at which ``place``."""
+
+    name: str
+    credentials: str
+    place: str
+
+
+ENGINE = Kind(
+    "an engine",
+    "give a bearer token (ROOFLENS_SCRAPE_TOKEN, or --scrape-token-file of the sidecar), or write user:password@ "
+    "before the host",
+    "vLLM serves /metrics at its API's port",
+)
+EXPORTER = Kind(
+    "a dcgm-exporter",
+    "write user:password@ before the host; a bearer token is not sent to it",
+    "dcgm-exporter serves /metrics, at port 9400 unless it is told another",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +77,11 @@ class Page:
     clock_unix_s: float | None = None
 
 
-def fetch(address: Address, limits: Limits = Limits()) -> Page:
+def fetch(address: Address, limits: Limits = Limits(), kind: Kind = ENGINE) -> Page:
     """The page at ``address``. Raises RooflensError with one line that names the address and the next step."""
     began_s = time.monotonic()
     try:
-        page = _fetch(address, limits)
+        page = _fetch(address, limits, kind)
         reason = None
     except RooflensError as error:
         reason = str(error)
@@ -73,15 +94,15 @@ def fetch(address: Address, limits: Limits = Limits()) -> Page:
     return page
 
 
-def _fetch(address: Address, limits: Limits) -> Page:
+def _fetch(address: Address, limits: Limits, kind: Kind) -> Page:
     with _connected(address, limits) as connection:
         headers = dict(HEADERS)
         if address.authorization:
             headers["Authorization"] = address.authorization
         connection.request("GET", address.target, headers=headers)
         answer = connection.getresponse()
-        _check_status(answer)
-        body = _unpacked(answer, limits.most_bytes)
+        _check_status(answer, kind)
+        body = _unpacked(answer, limits.most_bytes, kind)
         framed = answer.chunked or answer.getheader("Content-Length") is not None
         if answer.length or (not framed and not body.endswith(b"\n")):
             raise RooflensError("sent a page that is cut off: a proxy or a dying server; it is tried again")
@@ -118,7 +139,7 @@ def _shut(handle: socket.socket) -> None:
         handle.shutdown(socket.SHUT_RDWR)
 
 
-def _check_status(answer: http.client.HTTPResponse) -> None:
+def _check_status(answer: http.client.HTTPResponse, kind: Kind) -> None:
     status = answer.status
     if status == 200:
         return
@@ -129,11 +150,14 @@ def _check_status(answer: http.client.HTTPResponse) -> None:
         except ValueError:
             place = "an address that cannot be read"
         raise RooflensError(f"points elsewhere ({status}), to {place}: give that address if you trust it")
-    known = STATUSES.get(status, f"answers {printable(answer.reason) or 'an error'}: look at the server's log")
+    if status in STATUSES:
+        known = STATUSES[status].format(credentials=kind.credentials, place=kind.place)
+    else:
+        known = f"answers {printable(answer.reason) or 'an error'}: look at the server's log"
     raise RooflensError(f"{known} ({status})")
 
 
-def _unpacked(answer: http.client.HTTPResponse, most_bytes: int) -> bytes:
+def _unpacked(answer: http.client.HTTPResponse, most_bytes: int, kind: Kind) -> bytes:
     """The body without its content encoding; RooflensError beyond ``most_bytes``."""
     encoding = answer.getheader("Content-Encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
@@ -146,7 +170,7 @@ def _unpacked(answer: http.client.HTTPResponse, most_bytes: int) -> bytes:
         size += len(piece)
         parts.append(piece)
         if size > most_bytes or (unpack is not None and unpack.unconsumed_tail):
-            raise RooflensError(f"is larger than {most_bytes >> 20} MiB: this is no metrics page of an engine")
+            raise RooflensError(f"is larger than {most_bytes >> 20} MiB: this is no metrics page of {kind.name}")
     if unpack is not None and not unpack.eof:
         raise RooflensError("sent a page that is cut off: a proxy or a dying server; it is tried again")
     return b"".join(parts)

@@ -12,7 +12,8 @@ import pytest
 from scrape_pages import serving
 
 from rooflens.adapters.scrape.address import address_of
-from rooflens.adapters.scrape.fetch import Limits, fetch
+from rooflens.adapters.scrape.fetch import EXPORTER, Limits, fetch
+from rooflens.pipeline.probes_here import _page
 from rooflens.records import RooflensError
 
 QUICK = Limits(silence_s=1.0, total_s=0.5, most_bytes=1 << 20)
@@ -113,6 +114,24 @@ def test_each_refusal_names_the_next_step(status: int, words: str) -> None:
     said = refusal(sending(b"HTTP/1.1 %d Nope\r\nContent-Length: 0\r\n\r\n" % status))
     assert words in said
     assert f"({status})" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(401, "a bearer token is not sent to it"), (404, "dcgm-exporter serves /metrics, at port 9400")],
+)
+def test_of_an_exporter_they_are_its_own(status: int, words: str) -> None:
+    answer = sending(b"HTTP/1.1 %d Nope\r\nContent-Length: 0\r\n\r\n" % status)
+    with serving(answer) as url, pytest.raises(RooflensError) as caught:
+        _page(address_of(url))
+    assert words in str(caught.value)
+    assert "ROOFLENS" not in str(caught.value)
+    assert "vLLM" not in str(caught.value)
+
+
+def test_a_page_that_is_too_large_is_none_of_what_was_named() -> None:
+    with serving(never_ending) as url, pytest.raises(RooflensError, match="this is no metrics page of a dcgm-exporter"):
+        fetch(address_of(url), Limits(1.0, 20.0, 1 << 20), EXPORTER)
 
 
 def test_redirect_is_said_and_not_followed() -> None:

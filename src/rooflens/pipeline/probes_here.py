@@ -41,6 +41,6 @@ def probes_here(
 
 
 def _page(address: Address) -> bytes:
-    from rooflens.adapters.scrape.fetch import fetch
+    from rooflens.adapters.scrape.fetch import EXPORTER, fetch
 
-    return fetch(address).text.encode("utf-8", "replace")
+    return fetch(address, kind=EXPORTER).text.encode("utf-8", "replace")
