@@ -94,11 +94,12 @@ class HostProbe:
             elif self._began.setdefault(pid, handle.create_time()) == handle.create_time():
                 roles = roles_of(pid, processes)
                 self._roles[pid] = {role: tuple(handles[each] for each in pids) for role, pids in roles.items()}
-        self._unseen = tuple(
-            f"process {pid} of an engine is not seen here, so its processor time is not known: let the sidecar share "
-            "its process namespace (docker run --pid=container:NAME, or shareProcessNamespace)"
-            for pid in unseen
-        )
+        if unseen:  # the lines reach who may not know the processes of this host: no pid is in them
+            whose = "the process of an engine is" if len(unseen) == 1 else f"the processes of {len(unseen)} engines are"
+            self._unseen = (
+                f"{whose} not seen here, so the processor time is not known: let the sidecar share the process "
+                "namespace (docker run --pid=container:NAME, or shareProcessNamespace)",
+            )
 
     def _usages(self, psutil: Any, problems: list[str]) -> Iterator[tuple[tuple[int, float], Usage]]:
         """What every process has used by now; each is read once, whichever engines share it."""
@@ -113,10 +114,10 @@ class HostProbe:
                     raise psutil.NoSuchProcess(process.pid)
                 times = process.cpu_times()
             except psutil.AccessDenied:
-                problems.append(
-                    f"no permission for the processor time of process {process.pid} ({role.value.replace('_', ' ')}): "
-                    "run as its user, or as root"
-                )
+                whose = role.value.replace("_", " ")
+                line = f"no permission for the processor time of an engine ({whose}): run as its user, or as root"
+                if line not in problems:
+                    problems.append(line)
                 continue
             except psutil.Error:  # it ended, and with an engine core its engine
                 self._tree_due_s = float("-inf")
