@@ -174,6 +174,9 @@ def test_where_a_rooflens_serves_already_it_says_so(
         (["--no-rings", "folder"], "--no-rings and a FOLDER contradict each other: leave one of them out"),
         (["--counter-period", "0.1"], "--counter-period 0.1: it should be greater than or equal to 0.25"),
         (["--dcgm-period", "inf"], "--dcgm-period inf: it should be"),
+        (["--dcgm", "http://a b"], "--dcgm: a value has a space in it: give --dcgm once for each"),
+        (["--scrape", "http://a http://b"], "--scrape: a value has a space in it: give --scrape once for each"),
+        (["--allow-host", "a b"], "--allow-host: a value has a space in it"),
         (["--dcgm", "ftp://there"], "only http and https pages are read, not ftp"),
         (
             ["--no-counters", "--dcgm", "a:9400"],

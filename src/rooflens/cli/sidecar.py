@@ -97,8 +97,8 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     """What the command line says, by field of the settings; None for what it does not."""
     return {
         "listen": args.listen,
-        "allow_host": " ".join(args.allow_host) if args.allow_host else None,
-        "scrape": " ".join(args.scrape) if args.scrape else None,
+        "allow_host": _several("--allow-host", args.allow_host),
+        "scrape": _several("--scrape", args.scrape),
         "scrape_token_file": args.scrape_token_file,
         "rings": False if args.no_rings else None,
         "hardware": args.hardware,
@@ -108,9 +108,16 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         "scrape_period_s": args.scrape_period,
         "counters": False if args.no_counters else None,
         "counter_period_s": args.counter_period,
-        "dcgm": " ".join(args.dcgm) if args.dcgm else None,
+        "dcgm": _several("--dcgm", args.dcgm),
         "dcgm_period_s": args.dcgm_period,
     }
+
+
+def _several(flag: str, values: Sequence[str] | None) -> str | None:
+    """All values of an option, as its variable holds them: with spaces between, so that none is in any."""
+    if values and any(len(value.split()) > 1 for value in values):
+        raise RooflensError(f"{flag}: a value has a space in it: give {flag} once for each")
+    return " ".join(values) if values else None
 
 
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
