@@ -32,6 +32,8 @@ LONGEST_PAUSE_S = 60.0
 SHORTEST_WINDOW_S = 0.05
 NOT_INSTALLED = "amdsmi is not installed: pip install amdsmi, in the version of the driver"
 BEYOND = "a value that cannot be"
+# What a device or library does not have, which is no failure.
+ABSENT = frozenset(["AMDSMI_STATUS_NOT_SUPPORTED", "AMDSMI_STATUS_NOT_YET_IMPLEMENTED"])
 LOST = frozenset(["AMDSMI_STATUS_NOT_INIT", "AMDSMI_STATUS_DRIVER_NOT_LOADED", "AMDSMI_STATUS_NOT_FOUND"])
 
 
@@ -81,10 +83,11 @@ class AmdProbe:
             self._facts = {uuid: self._facts_of(uuid, index) for index, uuid in enumerate(self._devices)}
             self._fact_failed, self._failed = self._failed, {}
         samples = tuple(self._samples())
-        problems = tuple(self._lines())
+        lines = tuple(self._lines())
+        lacks = tuple((owner, line) for owner, kind, line in lines if kind in ABSENT)
         if any(kind in LOST for _, kind in self._failed):
             self._close("amdsmi lost its driver and is opened again")
-        return Probed(tuple(self._facts.values()), samples, problems=problems)
+        return Probed(tuple(self._facts.values()), samples, problems=tuple(line for _, _, line in lines), lacks=lacks)
 
     def _open(self) -> bool:
         """Import and initialise; False with ``_problem`` where that fails, or failed a moment ago."""
@@ -213,15 +216,16 @@ class AmdProbe:
             return None
         return Reading(began_s, late_s, metrics, energy, vram, gfx, mem, power)
 
-    def _lines(self) -> Iterator[str]:
-        """One line for each device and kind of failure."""
+    def _lines(self) -> Iterator[tuple[str, str, str]]:
+        """One line for each device and kind of failure, after both."""
         joined: dict[tuple[str, str], list[str]] = {}
         for failed in (self._fact_failed, self._failed):
             for place, figures in failed.items():
                 joined.setdefault(place, []).extend(figures)
         for (owner, kind), figures in joined.items():
             names = ", ".join(dict.fromkeys(figures))
-            yield f"amdsmi: {kind} for {names} of {owner}: not known until it answers, see whether amd-smi does"
+            told = f"amdsmi: {kind} for {names} of {owner}: not known until it answers, see whether amd-smi does"
+            yield owner, kind, told
 
 
 def _kind(error: Exception) -> str:

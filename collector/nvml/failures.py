@@ -121,6 +121,13 @@ class Failures:
 
     def lines(self, owners: Container[str]) -> Iterator[str]:
         """One line for each of ``owners`` and kind of failure."""
+        return (line for _, _, line in self._told(owners))
+
+    def lacking(self, owners: Container[str]) -> Iterator[tuple[str, str]]:
+        """Those lines that are no failure, each after its owner: what a device or its driver does not have."""
+        return ((owner, line) for owner, code, line in self._told(owners) if code in ABSENT or code == SHARED)
+
+    def _told(self, owners: Container[str]) -> Iterator[tuple[str, int, str]]:
         grouped: dict[tuple[str, int, str], list[str]] = {}
         for (owner, what), (code, text) in self._missing.items():
             if owner in owners:
@@ -131,7 +138,7 @@ class Failures:
                 form = _NO_GPM
             elif code == NO_PERMISSION and GPM in figures:
                 form = f"no permission for {{what}} of {{who}}: {_GPM_PERMISSION}"
-            yield "NVML: " + form.format(who=who, what=", ".join(sorted(figures)))
+            yield who, code, "NVML: " + form.format(who=who, what=", ".join(sorted(figures)))
 
 
 def pause_s(period_s: float, failures: int) -> float:

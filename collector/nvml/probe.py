@@ -77,11 +77,12 @@ class NvmlProbe:
         asked = watched or frozenset()
         problems = tuple(self._problems(watched, absent if watched is None else absent & watched, divided & asked))
         facts = tuple(self._facts())
+        lacks = tuple(library.failures.lacking(self._devices.keys()))
         if library.reopen_due:
             self._reopen()
         elif not library.reopen_wanted:
             library.settled()
-        return Probed(devices=facts, samples=tuple(samples), problems=problems)
+        return Probed(devices=facts, samples=tuple(samples), problems=problems, lacks=lacks)
 
     def _absent(self) -> Set[str]:
         """Devices that are asked for, or were here before, and are not now; only NVML opened anew shows them again.

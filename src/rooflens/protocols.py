@@ -40,12 +40,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What one call of a probe brought; ``problems`` are one line each, about what is not known and the next step."""
+    """What one call of a probe brought; ``problems`` are one line each, about what is not known and the next step.
+
+    ``lacks`` are those among them that are no failure, each after the uuid of its device: what that does not have.
+    """
 
     devices: tuple[DeviceFacts, ...] = ()
     samples: tuple[DeviceSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     problems: tuple[str, ...] = ()
+    lacks: tuple[tuple[str, str], ...] = ()
 
 
 class Probe(Protocol):

@@ -334,6 +334,7 @@ def test_a_call_that_fails_is_its_figures_only_and_recovers(smi: Smi, function: 
     assert sample.power_w is not None
     assert problem.startswith(f"amdsmi: {code} for ")
     assert UUID in problem
+    assert probed.lacks == (((UUID, problem),) if code.endswith("SUPPORTED") else ())
     smi.fail = {}
     smi.now_s += 1.0
     probe.sample()

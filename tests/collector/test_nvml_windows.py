@@ -177,6 +177,7 @@ def test_an_older_device_has_clocks_power_energy_and_links_but_no_bandwidth(
     (line,) = found.problems
     assert A100 in line
     assert "dcgm-exporter" in line
+    assert found.lacks == ((A100, line),), "which is no failure"
 
 
 def test_calls_that_take_20_ms_are_made_only_where_nothing_else_tells_of_pcie(double: Double) -> None:

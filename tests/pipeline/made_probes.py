@@ -29,6 +29,7 @@ class MadeProbe:
 
     def __init__(self, *devices: DeviceFacts, problems: tuple[str, ...] = ()) -> None:
         self.devices, self.problems = devices, problems
+        self.lacks: tuple[tuple[str, str], ...] = ()
         self.raises: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -55,6 +56,7 @@ class MadeProbe:
             tuple(s for each in found for s in each.samples),
             tuple(p for each in found for p in each.processes),
             self.problems + tuple(p for each in found for p in each.problems),
+            self.lacks,
         )
 
     def watch(self, wanted: frozenset[Any]) -> None:

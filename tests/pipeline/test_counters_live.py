@@ -372,3 +372,26 @@ def test_the_processes_of_engines_are_promised_only_where_they_can_be_read(
     assert it.counters.said(20.0) == "processes of engines"
     monkeypatch.setattr(device_watch, "find_spec", lambda name: None if name == "psutil" else object())
     assert it.counters.said(20.0) == device_watch.NO_PSUTIL
+
+
+def test_each_page_is_said_with_its_own_devices(watch: MakeWatch) -> None:
+    pages = [MadeProbe(*(facts(f"GPU-{n}", CounterSource.DCGM) for n in held)) for held in ((1, 2), (2, 3, 4), ())]
+    it = watch(probes=tuple(sampled(p, "dcgm", f"page {n}", asked_for=True) for n, p in enumerate(pages)))
+    assert it.counters.said(20.0) == (
+        "page 0 every 1 s (2 devices), page 1 every 1 s (3 devices), page 2 every 1 s (no device yet)"
+    )
+
+
+def test_a_lack_is_not_said_once_a_page_tells_of_the_device(watch: MakeWatch, folder: Path) -> None:
+    line = f"{UUID} measures no bandwidth"
+    nvml, page = MadeProbe(facts(UUID), problems=(line,)), MadeProbe(facts(UUID, CounterSource.DCGM))
+    nvml.lacks = ((UUID, line),)
+    with decoding(watch, folder, sampled(nvml), sampled(page, "dcgm", "the page")) as (it, _):
+        nvml.settled()
+        assert it.turn().problems == (line,)
+        now_s = time.monotonic()
+        page.put(sample(now_s - 1, now_s, UUID, CounterSource.DCGM))
+        page.settled()
+        snapshot = it.turn()
+        assert snapshot.problems == ()
+    assert values(snapshot, device_metrics.PROBE_FAILURES) == {("nvml",): 0.0, ("dcgm",): 0.0}

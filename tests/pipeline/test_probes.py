@@ -9,7 +9,7 @@ import pytest
 from pipeline.made_probes import MadeProbe, facts, sample, sampled, wait_for
 
 from rooflens.device_records import CounterSource, DeviceSample
-from rooflens.pipeline.device_history import DeviceHistory
+from rooflens.pipeline.device_history import MOST_DEVICES, DeviceHistory
 from rooflens.pipeline.probes import MOST_WAITING, Probes, ProbeThread, Sampled
 from rooflens.protocols import Probed
 
@@ -111,6 +111,22 @@ def test_a_library_that_told_of_a_device_is_heard_and_silences_the_others(probes
     assert it.failures()["nvml"] >= 1
 
 
+def test_what_a_device_does_not_have_is_said_and_is_no_failure(probes: MakeProbes) -> None:
+    nvml = MadeProbe(facts(), problems=("GPU-1 measures no bandwidth",))
+    nvml.lacks = (("GPU-1", "GPU-1 measures no bandwidth"),)
+    it = probes(sampled(nvml))
+    nvml.settled()
+    list(it.drain())
+    assert it.failures() == {"nvml": 0}
+    assert it.problems(wanted=True) == ["GPU-1 measures no bandwidth"]
+    assert it.problems(True, lambda place, uuid: (place, uuid) == (0, "GPU-1")) == []
+    nvml.problems += ("GPU-1 has no power",)
+    nvml.settled()
+    list(it.drain())
+    assert it.failures()["nvml"] >= 1
+    assert it.problems(True, lambda *_: True) == ["GPU-1 has no power"]
+
+
 def test_a_page_that_was_asked_for_is_always_heard(probes: MakeProbes) -> None:
     it = probes(sampled(MadeProbe(problems=("http://a is refused",)), "dcgm", "dcgm-exporter", asked_for=True))
     it.wait(10)
@@ -189,11 +205,59 @@ def test_one_that_fell_silent_comes_after_one_that_did_not() -> None:
 def test_of_two_pages_the_first_is_taken_and_it_is_said() -> None:
     history = DeviceHistory(60.0)
     take(history, 1, sample(0.0, 1.0, uuid="gpu-1", source=DCGM, dram_ratio=0.2))
-    assert list(history.doubles(1.0)) == []
+    assert list(history.problems(1.0)) == []
     take(history, 0, sample(0.0, 1.0, source=DCGM, dram_ratio=0.1))
     assert [s.dram_ratio for s in history.samples(["GPU-1"], 0.0, 1.0)["GPU-1"]] == [0.1]
-    (line,) = history.doubles(1.0)
-    assert "is told of by page 0 and page 1: page 0 is taken" in line
+    assert list(history.problems(1.0)) == [
+        "device gpu-1 is told of by page 0 and page 1: page 0 is taken; leave the others out"
+    ]
+
+
+def test_two_pages_of_one_node_are_one_line_however_many_devices_they_tell_of() -> None:
+    history = DeviceHistory(60.0)
+    for place in (0, 1):
+        take(history, place, *(sample(0.0, 1.0, uuid=f"GPU-{n:03}", source=DCGM) for n in range(200)))
+    assert list(history.problems(1.0)) == [
+        "200 devices, GPU-000 the first, are told of by page 0 and page 1: page 0 is taken; leave the others out"
+    ]
+
+
+def page_of(*uuids: str) -> Probed:
+    return Probed(
+        tuple(facts(uuid, DCGM) for uuid in uuids), tuple(sample(0.0, 1.0, uuid=uuid, source=DCGM) for uuid in uuids)
+    )
+
+
+def test_a_page_of_too_many_devices_takes_none_of_another_probe_or_of_an_engine_away() -> None:
+    history, page = DeviceHistory(60.0), sampled(MadeProbe(), "dcgm", "the page")
+    take(history, 0, sample(0.0, 1.0, uuid="GPU-own"))
+    history.claim(frozenset({"gpu-last"}))
+    history.take(1, page, page_of(*(f"GPU-{n}" for n in range(3 * MOST_DEVICES)), "GPU-last"))
+    found = history.samples(["GPU-own", "GPU-last", "GPU-0"], 0.0, 1.0)
+    assert [len(samples) for samples in found.values()] == [1, 1, 1]
+    assert (history.count(0), history.count(1), len(history.facts())) == (1, MOST_DEVICES, MOST_DEVICES + 1)
+    (line,) = history.problems(1.0)
+    assert line == f"the page tells of {3 * MOST_DEVICES + 1} devices: {MOST_DEVICES} of them are read"
+
+
+def test_devices_that_come_and_go_are_forgotten_but_not_those_of_engines() -> None:
+    history, page = DeviceHistory(60.0), sampled(MadeProbe(), "dcgm", "the page")
+    history.claim(frozenset({"gpu-0"}))
+    for turn in range(2000):
+        history.take(0, page, page_of(f"GPU-{turn}", f"gpu-{turn}"))
+    kept = history.facts_of(f"GPU-{turn}" for turn in range(2000))
+    assert len(kept) == MOST_DEVICES + 2
+    assert {"GPU-0", "GPU-1999"} <= kept.keys()
+    assert {len(each) for each in (history._series, history._facts, history._spelling)} == {MOST_DEVICES + 2}
+
+
+def test_counters_that_come_from_elsewhere() -> None:
+    history = DeviceHistory(60.0)
+    take(history, 0, sample(0.0, 1.0, dram_ratio=None))
+    assert not history.elsewhere(0, "GPU-1", 1.0)
+    take(history, 1, sample(0.0, 1.0, source=DCGM))
+    assert (history.elsewhere(0, "gpu-1", 1.0), history.elsewhere(1, "gpu-1", 1.0)) == (True, False)
+    assert not history.elsewhere(0, "GPU-1", 100.0), "once it has fallen silent the lack is felt again"
 
 
 def test_a_uuid_is_one_device_however_it_is_spelt() -> None:

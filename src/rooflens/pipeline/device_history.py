@@ -11,7 +11,7 @@ from rooflens.pipeline.probes import Sampled
 from rooflens.protocols import Probed
 
 MOST_SAMPLES = 4096  # of one device and source; at the fastest period that is 17 minutes
-MOST_DEVICES = 256  # whose facts are kept
+MOST_DEVICES = 256  # of one probe, and of all those that none tells of any longer
 FRESH_PERIODS, FRESH_S = 3.0, 2.0  # a source that missed so many periods, and some more, does not tell of now
 ORDER = tuple(CounterSource)
 
@@ -47,23 +47,24 @@ class DeviceHistory:
         self._facts: dict[str, dict[int, DeviceFacts]] = {}
         self._here: dict[int, tuple[str, ...]] = {}  # the devices that each probe told of last
         self._spelling: dict[str, str] = {}
+        self._claimed: frozenset[str] = frozenset()
+        self._overfull: dict[int, str] = {}  # by place: what is said of a probe that tells of too many
         self._processes: deque[ProcessSample] = deque(maxlen=MOST_SAMPLES)
 
     def take(self, place: int, sampled: Sampled, probed: Probed) -> list[DeviceSample]:
         """Keep what one answer brought; the samples of devices whose chosen source this probe is, spelt alike."""
         if probed.devices:
-            self._here[place] = tuple(map(self._known, probed.devices))
-            for facts in probed.devices:
-                key = facts.uuid.casefold()
-                self._facts.setdefault(key, {})[place] = facts
+            self._know(place, sampled, probed.devices)
         self._processes.extend(probed.processes)
         chosen = []
         for sample in probed.samples:
             key = sample.uuid.casefold()
+            if place not in self._facts.get(key, ()):
+                continue
             series = self._series.setdefault(key, {}).setdefault(place, _Series(sample.source, sampled))
             if sample.span_s <= 0:
                 continue
-            spelt = self.spelt(sample.uuid)
+            spelt = self._spelling[key]
             kept = sample if sample.uuid == spelt else replace(sample, uuid=spelt)
             series.samples.append(kept)
             if kept.dram_ratio is not None:
@@ -73,9 +74,19 @@ class DeviceHistory:
                 chosen.append(kept)
         return chosen
 
-    def spelt(self, uuid: str) -> str:
-        """A device's uuid as it was told first, whatever the case of this one."""
-        return self._spelling.setdefault(uuid.casefold(), uuid)
+    def claim(self, keys: frozenset[str]) -> None:
+        """Engines run on these devices, case-folded: they come first where a probe tells of too many."""
+        self._claimed = keys
+
+    def count(self, place: int) -> int:
+        """How many devices this probe told of last."""
+        return len(self._here.get(place, ()))
+
+    def elsewhere(self, place: int, uuid: str, now_s: float) -> bool:
+        """Whether the device's counters come from another probe than this one now."""
+        key = uuid.casefold()
+        chosen = self._place(key, now_s)
+        return chosen is not None and chosen != place and self._series[key][chosen].fresh(now_s)
 
     def tells(self, source: str, uuid: str) -> bool:
         """Whether this source told of the device, or none did so far."""
@@ -116,8 +127,10 @@ class DeviceHistory:
             return DeviceView(facts, facts.source, None, "its counters are not read now")
         return DeviceView(facts, series.source, series.samples[-1])
 
-    def doubles(self, now_s: float) -> Iterator[str]:
-        """Devices that two pages of one kind tell of, one line each."""
+    def problems(self, now_s: float) -> Iterator[str]:
+        """Pages of one kind that tell of the same devices, one line for all of these; and probes of too many."""
+        yield from self._overfull.values()
+        doubles: dict[tuple[str, ...], list[str]] = {}
         for key, places in self._series.items():
             alike: dict[CounterSource, list[str]] = {}
             for place in sorted(places):
@@ -125,20 +138,34 @@ class DeviceHistory:
                     alike.setdefault(places[place].source, []).append(places[place].sampled.name)
             for names in alike.values():
                 if len(names) > 1:
-                    yield (
-                        f"device {self._spelling[key]} is told of by {' and '.join(names)}: {names[0]} is taken; "
-                        "leave the others out"
-                    )
+                    doubles.setdefault(tuple(names), []).append(self._spelling[key])
+        for pages, uuids in doubles.items():
+            told = f"device {uuids[0]} is" if len(uuids) == 1 else f"{len(uuids)} devices, {uuids[0]} the first, are"
+            yield f"{told} told of by {' and '.join(pages)}: {pages[0]} is taken; leave the others out"
 
-    def _known(self, facts: DeviceFacts) -> str:
-        """The key of a device, with room made for it."""
-        key = facts.uuid.casefold()
-        self.spelt(facts.uuid)
-        while key not in self._facts and len(self._facts) >= MOST_DEVICES:
-            oldest = next(iter(self._facts))
-            self._facts.pop(oldest)
-            self._series.pop(oldest, None)
-        return key
+    def _know(self, place: int, sampled: Sampled, devices: Sequence[DeviceFacts]) -> None:
+        """Keep what a probe tells of its devices, of too many those of engines and then the first."""
+        self._overfull.pop(place, None)
+        if len(devices) > MOST_DEVICES:
+            self._overfull[place] = f"{sampled.name} tells of {len(devices)} devices: {MOST_DEVICES} of them are read"
+            devices = sorted(devices, key=lambda facts: facts.uuid.casefold() not in self._claimed)[:MOST_DEVICES]
+        told = {facts.uuid.casefold(): facts for facts in devices}
+        self._here[place] = tuple(told)
+        fresh = not told.keys() <= self._facts.keys()
+        for key, facts in told.items():
+            self._spelling.setdefault(key, facts.uuid)
+            self._facts.setdefault(key, {})[place] = facts
+        if fresh:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop the oldest of too many devices that no probe tells of any longer and no engine runs on."""
+        kept = self._claimed.union(*self._here.values())
+        gone = [key for key in self._facts if key not in kept]
+        for key in gone[: max(0, len(gone) - MOST_DEVICES)]:
+            self._facts.pop(key)
+            self._series.pop(key, None)
+            self._spelling.pop(key)
 
     def _told(self, key: str, now_s: float | None = None) -> DeviceFacts | None:
         """The facts from the chosen source, what it does not know from the others; None where nobody tells any."""

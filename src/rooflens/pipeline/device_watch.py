@@ -72,6 +72,7 @@ class DeviceWatch:
         by_pid = {engine.pid: engine for engine in engines.values() if engine.pid is not None}
         claimed = {uuid.casefold() for found in self._found.values() for uuid in found.uuids}
         now_unix_s = time.time()
+        self._history.claim(frozenset(claimed))
         for place, sampled, probed in self._probes.drain():
             for sample in self._history.take(place, sampled, probed):
                 if sample.uuid.casefold() in claimed:
@@ -104,8 +105,9 @@ class DeviceWatch:
         """What hinders the counters, one line each; a host without devices, or without engines on any, has none."""
         if not self._sampled:
             return
-        yield from self._probes.problems(self._wanted)
-        yield from self._history.doubles(time.monotonic())
+        now_s = time.monotonic()
+        yield from self._probes.problems(self._wanted, lambda place, uuid: self._history.elsewhere(place, uuid, now_s))
+        yield from self._history.problems(now_s)
         for run, engine in engines.items():
             found = self._found.get(run)
             if found is not None and found.problem is not None:
@@ -123,8 +125,8 @@ class DeviceWatch:
         devices = self._history.facts()
         words = []
         silent = []
-        for sampled, answered in self._probes.answered():
-            count = sum(str(facts.source) == sampled.source for facts in devices)
+        for place, (sampled, answered) in enumerate(self._probes.answered()):
+            count = self._history.count(place)
             if sampled.source == HOST:
                 words.append("processes of engines" if find_spec("psutil") else NO_PSUTIL)
             elif count:

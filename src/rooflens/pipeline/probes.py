@@ -124,6 +124,7 @@ class Probes:
     def __init__(self, sampled: Sequence[Sampled], clock: Callable[[], float] = time.monotonic) -> None:
         self._threads = [ProbeThread(each, clock) for each in sampled]
         self._said: dict[int, tuple[str, ...]] = {}  # by place: what the newest answer complained of
+        self._lacks: dict[int, dict[str, str]] = {}  # by place: those of its lines that are no failure, with their uuid
         self._tell: set[int] = set()  # places that have brought something once
         self._failed_s: dict[int, float] = {}  # when a place last complained and was counted
         self._clock = clock
@@ -135,9 +136,11 @@ class Probes:
         for place, thread in enumerate(self._threads):
             for probed in thread.drain():
                 self._said[place] = probed.problems
+                self._lacks[place] = {line: uuid for uuid, line in probed.lacks}
                 if probed.devices or probed.samples or probed.processes:
                     self._tell.add(place)
-                if probed.problems and (place in self._tell or thread.sampled.asked_for):
+                failed = not self._lacks[place].keys() >= set(probed.problems)
+                if failed and (place in self._tell or thread.sampled.asked_for):
                     self._count(place, thread)
                 yield place, thread.sampled, probed
 
@@ -148,9 +151,11 @@ class Probes:
             self._failed_s[place] = now_s
             thread.failures += 1
 
-    def problems(self, wanted: bool) -> list[str]:
-        """One line each. A library that never told of a device is none's loss on a host without engines on devices:
-        its problems are said only where counters are ``wanted`` and no other probe of this host tells of any device.
+    def problems(self, wanted: bool, elsewhere: Callable[[int, str], bool] = lambda place, uuid: False) -> list[str]:
+        """One line each. What a device does not have is not said where its counters come from ``elsewhere``: from
+        another probe than the one of this place. A library that never told of a device is none's loss on a host
+        without engines on devices: its problems are said only where counters are ``wanted`` and no other probe of this
+        host tells of any device.
         """
         told = any(
             place in self._tell and thread.sampled.source != "host" for place, thread in enumerate(self._threads)
@@ -160,7 +165,9 @@ class Probes:
             heard = place in self._tell or thread.sampled.asked_for
             own = thread.problem
             if heard or (wanted and not told):
-                lines += self._said.get(place, ())
+                lacks = self._lacks.get(place, {})
+                said = self._said.get(place, ())
+                lines += [line for line in said if line not in lacks or not elsewhere(place, lacks[line])]
             if own is not None and (heard or wanted):
                 lines.append(own)
         return lines
