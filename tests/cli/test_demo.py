@@ -213,23 +213,26 @@ def test_the_blocks_said_to_be_needed_are_just_enough() -> None:
     assert (short - 1) * BLOCK_TOKENS < SHORT_PROMPTS[1] + OUTPUTS[1] - 1 <= short * BLOCK_TOKENS
 
 
-def summary_of(observed_s: float, reachable_s: float | None) -> Any:
+def summary_of(observed_s: float, reachable_s: float | None, single_s: float) -> Any:
     """As much of a summary as is told of steps far above their floor of a second."""
     floor = SimpleNamespace(observed_s=observed_s, floor_s=1.0, reachable_s=reachable_s)
-    batches = [SimpleNamespace(name=name, floor=floor) for name in ("batch 1", "batch 8 to 15")]
+    single = SimpleNamespace(observed_s=single_s, floor_s=1.0, reachable_s=reachable_s)
+    batches = [SimpleNamespace(name="batch 1", floor=single), SimpleNamespace(name="batch 8 to 15", floor=floor)]
     return SimpleNamespace(phases=[SimpleNamespace(floor=floor), SimpleNamespace(floor=None)], decode_by_batch=batches)
 
 
 def test_steps_far_above_what_is_reachable_are_tied_to_the_load() -> None:
-    assert apart_text(summary_of(3.9, 2.0), 2, 9.0, 2) == ""
-    text = " ".join(apart_text(summary_of(6.0, 2.0), 2, 2.4, 2).split())
-    assert text.startswith(
-        "steps 6.00 times their floor, 3.00 times what is reachable (decode by batch: batch 1 6.00, "
+    assert apart_text(summary_of(3.9, 2.0, 1.0), 2, 9.0, 2) == ""
+    text = " ".join(apart_text(summary_of(6.0, 2.0, 2.0), 2, 2.4, 2).split())
+    assert text == (
+        "steps 6.00 times their floor, 3.00 times what is reachable: that is what NumPy makes of this load (decode by "
+        "batch: batch 1 2.00, batch 8 to 15 6.00); its products of a few rows take a multiple of those of one, though "
+        "they read the same weights"
     )
-    assert text.endswith("one sequence after the other")
-    text = " ".join(apart_text(summary_of(6.0, None), 1, 3.4, 2).split())
+    text = " ".join(apart_text(summary_of(6.0, None, 5.0), 1, 3.4, 2).split())
     assert "reachable" not in text
-    assert text.endswith("others use the machine too (load average 3.4 on 2 cores, 1 of it this engine's)")
+    assert "products" not in text
+    assert text.endswith("others use the machine too (load average 3.4 on 2 cores, the engine has 1)")
 
 
 def test_the_findings_are_told_with_price_remedy_and_what_is_missing() -> None:

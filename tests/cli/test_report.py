@@ -184,12 +184,12 @@ def test_a_measured_roof_says_why_it_is_not_known_what_is_reachable(
     assert "reachable" not in next(line for line in lines if line.startswith("where"))
 
 
-def floor_of(serial_floor_s: float = 1.0, **bound_steps: int) -> Floor:
-    return Floor(100, 4.0, 1.0, serial_floor_s, 0.0, 0.2, 0.1, bound_steps, 1.0, 2.0)
+def floor_of(serial_floor_s: float = 0.7, **bound_steps: int) -> Floor:
+    return Floor(100, 3.567, 0.687, serial_floor_s, 0.0, 0.2, 0.1, bound_steps, 0.687, 0.998)
 
 
 def test_the_table_of_phases_names_what_binds_most_and_keeps_its_width() -> None:
-    wide = Phase("decode", 99_999, 99.9, 0.999, step_s=Spread(0.0614, 0.0996, 0.151),
+    wide = Phase("decode", 431, 23.24, 0.854, step_s=Spread(0.0614, 0.0996, 0.151),
                  floor=floor_of(memory=3, compute=97))  # fmt: skip
     heading, row = phase_table(cast(Summary, SimpleNamespace(phases=[wide], decode_by_batch=())))
     assert row.split()[-2:] == ["compute", "97%"]

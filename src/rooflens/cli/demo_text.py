@@ -27,17 +27,18 @@ def apart_text(summary: Summary, threads: int, load: float, cores: int) -> str:
     if not floors or observed_s < FAR_RATIO * reachable_s:
         return ""
     beyond = f", {factor_text(observed_s / reachable_s)} times what is reachable" if reachable_s > floor_s else ""
-    by_batch = [
-        f"{part.name} {factor_text(part.floor.observed_s / part.floor.floor_s)}"
+    by_batch = {
+        part.name: part.floor.observed_s / part.floor.floor_s
         for part in summary.decode_by_batch
         if part.floor and part.floor.floor_s
-    ]
-    split = f" (decode by batch: {', '.join(by_batch)})" if len(by_batch) > 1 else ""
-    crowd = f"; others use the machine too (load average {load:.1f} on {cores} cores, {threads} of it this engine's)"
-    text = (
-        f"{factor_text(observed_s / floor_s)} times their floor{beyond}{split}: that is this load in NumPy, which "
-        f"attends to one sequence after the other{crowd if load > threads + CROWDED_LOAD else ''}"
-    )
+    }
+    told = ", ".join(f"{name} {factor_text(times)}" for name, times in by_batch.items())
+    why = f": that is what NumPy makes of this load (decode by batch: {told})" if by_batch else ""
+    if max(by_batch.values(), default=0.0) >= FAR_RATIO * by_batch.get("batch 1", float("inf")):
+        why += "; its products of a few rows take a multiple of those of one, though they read the same weights"
+    if load > threads + CROWDED_LOAD:
+        why += f"; others use the machine too (load average {load:.1f} on {cores} cores, the engine has {threads})"
+    text = f"{factor_text(observed_s / floor_s)} times their floor{beyond}{why}"
     return "\n".join(_wrapped("steps", text))
 
 

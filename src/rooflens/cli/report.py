@@ -17,7 +17,7 @@ from rooflens.info_fields import unread_text
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline import DIED, LIVE, Recording
 
-TIMES = ("where the time went", "steps", "time", "share", "step p50", "p90", "max")
+TIMES = ("where the time went", "steps", "time", "share", "p50", "p90", "max")
 BOUNDS = ("floor", "expected", "reachable", "serial", "x floor", "MBU", "MFU", "bound by")
 EXPECTED_RATIO = 1.0005  # of the floor: below it the two read the same
 SERIAL_RATIO = 1.1  # of the floor: below it the column tells little, and the table is wide
