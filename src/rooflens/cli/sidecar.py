@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from rooflens.calibration_records import Calibration
     from rooflens.exporters.http_app import LiveServer
     from rooflens.model_records import HardwareSpec
-    from rooflens.pipeline.watch import WatchSettings
+    from rooflens.pipeline.watch import Watch, WatchSettings
 
 # A turn multiplies matrices of a few thousand rows: threads would cost more than they save, and memory each.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 PATIENCE_S = 2.0  # for the first answer of drivers, so that the first lines say which of them there are
 OFF = "not read (--no-counters)"
+CRASHED = "; NVML is left out, since it crashes"
 LONGEST_WINDOWS = 6.0  # a window of too few steps is waited for so many times as long
 
 
@@ -147,9 +148,8 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
             folders = _folders(args.folders) if settings.rings else ()
             hardware, calibration = roof_here(calibrations, read_bytes_here(model_config, folders))
             kept = (calibration,) if calibration else ()
-        found, here = (None, NamedDevices())
-        if hardware is None and settings.counters:
-            found, here = hardware_here(settings.scrape_urls, stop.is_set)
+        looks = hardware is None and settings.counters
+        found, here = hardware_here(settings.scrape_urls, stop.is_set) if looks else (None, NamedDevices())
         if not kept and (settings.counters or settings.calibration is not None):  # else no driver is asked for anything
             kept = calibrations.of_devices(hardware or found)
         if stop.is_set():
@@ -161,7 +161,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
                 why = here.silent if settings.counters else "--no-counters asks no driver"
                 for line in _watched(watch.settings, found is not None, why):
                     voice.say(line)
-                voice.say(f"counters  {watch.counters.said(PATIENCE_S) if settings.counters else OFF}")
+                voice.say(f"counters  {_counters(watch, here.crashed) if settings.counters else OFF}")
                 voice.say(f"metrics   {server.url}/metrics")
                 voice.say(f"API       {server.url}/api/v1/engines")
                 run_loop(watch, (server, Announcer(voice.say)), stop)
@@ -170,6 +170,10 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     finally:
         server.close()
     return 0
+
+
+def _counters(watch: Watch, nvml_crashes: bool) -> str:
+    return watch.counters.said(PATIENCE_S) + (CRASHED if nvml_crashes else "")
 
 
 def _start(server: LiveServer, address: tuple[str, int]) -> None:
