@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
+
+from rooflens.collector.cgroup import core_quota, memory_left_bytes
+from rooflens.collector.proc_files import first_line as first_line
+from rooflens.collector.proc_files import lines_of as lines_of
 
 FALLBACK_CACHE_BYTES = 32 << 20  # where /sys does not say; large enough for most servers' share of a cache
 FALLBACK_MEMORY_BYTES = 1 << 30
@@ -13,6 +17,12 @@ FALLBACK_MEMORY_BYTES = 1 << 30
 def usable_cores() -> list[int]:
     """The numbers of the cores that this process may run on."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def usable_core_count(root: Path = Path("/")) -> int:
+    """How many cores this process may use at once: fewer than it may run on where a control group limits its time."""
+    cores, quota = len(usable_cores()), core_quota(root)
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
 def last_level_cache_bytes(cores: list[int], root: Path = Path("/")) -> int:
@@ -51,8 +61,9 @@ def known_memory_bytes(root: Path = Path("/")) -> int | None:
 
 
 def memory_available_bytes(root: Path = Path("/")) -> int:
-    """MemAvailable of /proc/meminfo; 1 GiB where it is not there."""
-    return _meminfo_bytes(root, "MemAvailable") or FALLBACK_MEMORY_BYTES
+    """MemAvailable of /proc/meminfo, or what control groups leave where that is less; 1 GiB where it is not there."""
+    available, left = _meminfo_bytes(root, "MemAvailable") or FALLBACK_MEMORY_BYTES, memory_left_bytes(root)
+    return available if left is None else min(available, left)
 
 
 def load_average(root: Path = Path("/")) -> float:
@@ -67,16 +78,3 @@ def _meminfo_bytes(root: Path, name: str) -> int | None:
         if len(words) >= 2 and words[0] == f"{name}:" and words[1].isdigit():
             return int(words[1]) << 10
     return None
-
-
-def first_line(file: Path) -> str:
-    """The first line of a file of /proc or /sys without its ends, empty where there is none."""
-    return next(lines_of(file), "").strip()
-
-
-def lines_of(file: Path) -> Iterator[str]:
-    """The lines of such a file; none where it cannot be read."""
-    try:
-        yield from file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return

@@ -11,7 +11,15 @@ from typing import Any
 
 from rooflens.calibration_records import MachineIdentity
 from rooflens.collector.calibrate.drivers import Address, DriverDevice, amd_devices, nvidia_devices, nvml
-from rooflens.collector.cpu_facts import first_line, known_cache_bytes, known_memory_bytes, lines_of, usable_cores
+from rooflens.collector.calibrate.read_json import as_line
+from rooflens.collector.cpu_facts import (
+    first_line,
+    known_cache_bytes,
+    known_memory_bytes,
+    lines_of,
+    usable_core_count,
+    usable_cores,
+)
 
 # The machine id is confidential by its own manual (machine-id(5)): what is kept is a digest that names nothing else.
 SALT = "rooflens calibration of machine "
@@ -39,7 +47,7 @@ def identity_of_cpu(root: Path = Path("/")) -> MachineIdentity:
         name=_processor_name(root),
         machine=machine_digest(root),
         memory_bytes=None if memory_bytes is None else -(-memory_bytes // MEMORY_UNIT_BYTES) * MEMORY_UNIT_BYTES,
-        units=len(cores),
+        units=usable_core_count(root),
         cache_bytes=known_cache_bytes(cores, root),
     )
 
@@ -51,9 +59,9 @@ def _processor_name(root: Path) -> str:
         name, _, value = line.partition(":")
         found.setdefault(name.strip(), value.strip())
     if found.get("model name"):
-        return found["model name"]
+        return as_line(found["model name"])
     numbers = [found[name] for name in ("CPU implementer", "CPU part") if found.get(name)]
-    return " ".join([platform.machine() or "cpu", *numbers])
+    return as_line(" ".join([platform.machine() or "cpu", *numbers]))
 
 
 def identities_here() -> tuple[MachineIdentity, ...]:
@@ -65,7 +73,7 @@ def identities_here() -> tuple[MachineIdentity, ...]:
 
 def _identity(device: DriverDevice) -> MachineIdentity:
     # The uuid is the device's own: sizes would add nothing but the difference between what two libraries say.
-    return MachineIdentity(device.kind, device.name, machine_digest(), device.uuid or None)
+    return MachineIdentity(device.kind, as_line(device.name), machine_digest(), device.uuid or None)
 
 
 def identity_of_torch(device: Any) -> MachineIdentity:

@@ -143,6 +143,11 @@ def _list(data: Any, where: str) -> list[Any]:
     return data
 
 
+def as_line(words: str) -> str:
+    """``words`` as a calibration may hold them: one line that no terminal obeys, and not empty."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(words.split())) or "?"
+
+
 def _word(data: Any, where: str) -> str:
     if not isinstance(data, str) or not data or not data.isprintable():
         raise ValueError(f"{where} is no line of text")

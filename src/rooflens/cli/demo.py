@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.demo_presets import FAULTS, HEALTHY, WINDOW_S, WINDOW_STEPS, Preset
-from rooflens.cli.embedded import Outcome, available_memory_bytes, best_threads, carry_out, use_threads
+from rooflens.cli.embedded import Outcome, best_threads, carry_out, use_threads
 from rooflens.cli.find_servers import SIDECAR_URL
 from rooflens.cli.output import json_text, printable
 from rooflens.records import RooflensError
@@ -133,12 +133,12 @@ def _check(args: argparse.Namespace, preset: Preset) -> None:
 
 def _machine(args: argparse.Namespace) -> dict[str, Any]:
     """What the engine's process is told of where it runs."""
-    from rooflens.collector.cpu_roof import last_level_cache_bytes, usable_cores
+    from rooflens.collector.cpu_roof import last_level_cache_bytes, memory_available_bytes, usable_cores
 
     return {
         "folder": str(demo_folder()),
         "cache_bytes": last_level_cache_bytes(usable_cores()),
-        "memory_bytes": available_memory_bytes(),
+        "memory_bytes": memory_available_bytes(),
         "small": args.small,
     }
 

@@ -21,7 +21,6 @@ Order = Mapping[str, Any]
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 PROBE_S = 60.0
 GRACE_S = 3.0  # of steps that take a tenth of a second
-CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +72,6 @@ def _probe_s(threads: int) -> float:
         raise RooflensError(f"the embedded engine does not run: {_last_line(error.stderr)}") from None
     except subprocess.TimeoutExpired:
         raise RooflensError("this machine is too busy for the demo: a one-second probe took a minute") from None
-
-
-def available_memory_bytes() -> int:
-    """Memory that may be used: what the machine has left, or what a control group allows, whichever is less."""
-    from rooflens.collector.cpu_roof import memory_available_bytes
-
-    limits = [memory_available_bytes()]
-    for name in CGROUP_LIMITS:
-        try:
-            text = Path(name).read_text(encoding="utf-8").strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            limits.append(int(text))
-    return min(limits)
 
 
 def carry_out(
