@@ -74,6 +74,11 @@ def cpu_busy(root: Path = Path("/"), sleep: Callable[[float], None] = time.sleep
     return _told(others_cores(before, after), (after.stolen_s - before.stolen_s) / span_s, shares)
 
 
+def unnamed(used: str) -> str:
+    """The same without names and numbers of processes, which say nothing to whoever reads it later."""
+    return used.partition(": ")[0].partition(" (")[0]
+
+
 def _told(cores: float, stolen_cores: float, processes: dict[int, tuple[str, float]]) -> str:
     """Who uses so many cores: the processes that use most, and what no process that can be seen accounts for."""
     most = sorted(processes.items(), key=lambda item: -item[1][1])[:MOST_NAMED]

@@ -1,7 +1,7 @@
 """Many quantities measured in turns, so that whatever disturbs the machine disturbs all of them alike.
 
 A round takes one sample of every quantity. Rounds follow each other until the time is over: what a quantity varies by
-from round to round is what it varies by in time, and that is the spread that is told.
+from round to round is what it varies by in time, and that is the spread that is told, with what it moved by meanwhile.
 """
 
 from __future__ import annotations
@@ -233,12 +233,17 @@ class Rounds:
 
 
 def measured(samples: Sequence[Sampled], less_is_better: bool) -> Measured:
-    """The median of the rounds, the best of all, and how far the 90th and 10th percentile lie apart."""
-    typical = [one.typical for one in samples]
+    """The median of the rounds, the best of all, and how far apart they are.
+
+    That is how far the 90th and 10th percentile lie apart, and on top how far the medians of the first and of the
+    second half do: what moves within a run moves from one run to the next too.
+    """
+    typical, half = [one.typical for one in samples], (len(samples) + 1) // 2
     tenths = statistics.quantiles(typical, n=10, method="inclusive")
     median = statistics.median(typical)
+    moved = abs(statistics.median(typical[:half]) - statistics.median(typical[-half:]))
     best = (min if less_is_better else max)(one.best for one in samples)
-    return Measured(median, best, (tenths[-1] - tenths[0]) / median, len(samples))
+    return Measured(median, best, (tenths[-1] - tenths[0] + moved) / median, len(samples))
 
 
 def _cause(error: Exception) -> str:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +14,7 @@ from rooflens.calibration_records import Calibration, MachineIdentity, Measured
 from rooflens.collector.calibrate import all_reduce, busy, torch_device
 from rooflens.collector.calibrate.drivers import DriverDevice, attempt, nvidia_devices, nvml
 from rooflens.collector.calibrate.identity import identity_of_cpu, identity_of_torch
+from rooflens.collector.calibrate.read_json import as_line
 from rooflens.collector.calibrate.rounds import Clock, Outcome, Rounds
 from rooflens.collector.calibrate.versions import versions_of_numpy, versions_of_torch
 from rooflens.collector.cpu_facts import usable_cores
@@ -21,7 +22,10 @@ from rooflens.model_records import DISTURBED
 from rooflens.records import RooflensError
 
 Progress = Callable[[str, float], None]
+Values = dict[str, dict[int | str | None, Measured]]
 
+NAMELESS = "this machine has no id of its own: another one just like it would take this calibration for its own"
+DISTURBED_SPREAD_RATIO = 0.1  # at least, beside others: they come and go in less and in more than a run takes
 LONGEST_S = 60.0
 ENOUGH_S = 30.0  # for one device; more rounds would say the same
 MEASURED_SHARE = 0.9  # of the time; the rest is for filling arrays and for the last sample
@@ -47,6 +51,15 @@ def calibrate(
         raise RooflensError(f"a calibration of {seconds:g} s: give a time above 0, such as --seconds 30")
     start_s = clock()
     chosen = device or _default_device()
+    try:
+        found = _of(chosen, seconds, progress, force, clock, start_s)
+    except MemoryError:
+        raise RooflensError(f"not enough memory to measure {chosen}: free some, or give less --seconds") from None
+    return found.calibration(clock() - start_s)
+
+
+def _of(chosen: str, seconds: float, progress: Progress | None, force: bool, clock: Clock, start_s: float) -> _Found:
+    """What was found of this device; RooflensError where nothing was."""
     if chosen == "cpu":
         meter = Meter(progress, clock, start_s, min(seconds, ENOUGH_S))
         found = _of_cpu(meter, force)
@@ -59,7 +72,7 @@ def calibrate(
         why = next(iter(found.outcome.problems), "no time")
         raise RooflensError(f"nothing of {chosen} could be measured: {why}; give more --seconds")
     meter.end()
-    return found.calibration(clock() - start_s)
+    return found
 
 
 class Meter:
@@ -102,12 +115,16 @@ class _Found:
     all_reduce_s: dict[int, tuple[tuple[int, Measured], ...]]
 
     def calibration(self, took_s: float) -> Calibration:
-        values = self.outcome.measured
+        flags = [*self.flags, *self.outcome.problems]
+        disturbed = any(flag.startswith(DISTURBED) for flag in flags)
+        values = _at_least(self.outcome.measured, DISTURBED_SPREAD_RATIO) if disturbed else self.outcome.measured
+        if self.identity.machine is None and self.identity.device_uuid is None:
+            flags.append(NAMELESS)
         return Calibration(
             identity=self.identity,
             measured_unix_s=time.time(),
             took_s=took_s,
-            versions=self.versions,
+            versions={name: as_line(version) for name, version in self.versions.items()},
             clocks_hz=self.clocks_hz,
             reads=_curve(values.get("reads", {})),
             copies=_curve(values.get("copies", {})),
@@ -116,8 +133,16 @@ class _Found:
             launch_s=values.get("launch_s", {}).get(None),
             graph_launch_s=values.get("graph_launch_s", {}).get(None),
             all_reduce_s=self.all_reduce_s,
-            flags=tuple(self.flags + self.outcome.problems),
+            flags=tuple(as_line(flag) for flag in flags),
         )
+
+
+def _at_least(values: Values, spread_ratio: float) -> Values:
+    """The same with no spread below this one."""
+    return {
+        field: {key: replace(one, spread_ratio=max(one.spread_ratio, spread_ratio)) for key, one in found.items()}
+        for field, found in values.items()
+    }
 
 
 def _curve(values: dict[int | str | None, Measured]) -> tuple[tuple[int, Measured], ...]:
@@ -154,7 +179,7 @@ def _refuse(what: str, used: str | None, force: bool) -> list[str]:
         return []
     if not force:
         raise RooflensError(f"{what} is in use: {used}; stop that, or measure what it leaves with --force")
-    return [f"{DISTURBED}: {used}"]
+    return [f"{DISTURBED}: {busy.unnamed(used)}"]
 
 
 def _of_cpu(meter: Meter, force: bool) -> _Found:

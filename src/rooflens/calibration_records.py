@@ -11,7 +11,8 @@ from enum import StrEnum
 class Measured:
     """One quantity measured ``count`` times: the median, the best, and how far runs lie apart.
 
-    ``spread_ratio`` is the 90th percentile less the 10th, over the median. The unit is that of the field that holds it.
+    ``spread_ratio`` is the 90th percentile less the 10th, and on top what the median moved by from the first half of
+    the runs to the second, over the median; at least 0.1 beside others. The unit is that of the field that holds it.
     """
 
     median: float

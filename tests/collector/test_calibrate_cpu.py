@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -197,14 +198,43 @@ def calibrated(**more: bool) -> Calibration:
 
 @pytest.mark.usefixtures("quiet")
 def test_a_busy_processor_is_refused_unless_forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run.busy, "cpu_busy", lambda: "others use 1.5 of 2 cores, cc1 (process 7) 1.0")
+    monkeypatch.setattr(run.busy, "cpu_busy", lambda: "others use 1.5 of 2 cores: cc1 (process 7) 1.0")
     with pytest.raises(RooflensError) as caught:
         calibrated()
     assert str(caught.value) == (
-        "this processor is in use: others use 1.5 of 2 cores, cc1 (process 7) 1.0; "
+        "this processor is in use: others use 1.5 of 2 cores: cc1 (process 7) 1.0; "
         "stop that, or measure what it leaves with --force"
     )
-    assert calibrated(force=True).flags[0] == f"{DISTURBED}: others use 1.5 of 2 cores, cc1 (process 7) 1.0"
+    found = calibrated(force=True)
+    assert found.flags[0] == f"{DISTURBED}: others use 1.5 of 2 cores"  # whose that was is nobody's business later
+    values = [one for curve in (found.reads, found.copies, found.attention) for _, one in curve]
+    assert min(one.spread_ratio for one in (*values, *found.products.values())) >= 0.1
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_it_says_of_itself_can_be_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1\t\x1b[31m2\n")
+    monkeypatch.setattr(run, "versions_of_numpy", lambda: {"numpy": "2.0\x07"})
+    found = calibrated()
+    assert "the threads of NumPy were limited: OMP_NUM_THREADS=1 ?[31m2" in found.flags
+    assert load(save(found, tmp_path)) == found
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_machine_without_an_id_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (run.NAMELESS in calibrated().flags) is (identity_of_cpu().machine is None)
+    monkeypatch.setattr(run, "identity_of_cpu", lambda: replace(identity_of_cpu(), machine=None))
+    assert run.NAMELESS in calibrated().flags
+
+
+@pytest.mark.usefixtures("quiet")
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_arguments: object, **_more: object) -> None:
+        raise MemoryError("unable to allocate")
+
+    monkeypatch.setattr(cpu, "_Data", none)
+    with pytest.raises(RooflensError, match="not enough memory to measure cpu: free some, or give less --seconds"):
+        calibrated()
 
 
 @pytest.mark.usefixtures("quiet")

@@ -127,7 +127,9 @@ def test_one_that_fails_is_not_known_and_the_others_are() -> None:
 def test_the_spread_is_that_of_the_rounds() -> None:
     found = measured([Sampled(float(value), value + 1.0) for value in range(1, 102)], less_is_better=False)
     assert (found.median, found.best, found.count) == (51.0, 102.0, 101)
-    assert found.spread_ratio == pytest.approx(80 / 51)
+    assert found.spread_ratio == pytest.approx((80 + 50) / 51)  # the tenths, and what the median moved by
+    even = measured([Sampled(value, value) for value in (1.0, 2.0, 3.0) * 9], less_is_better=False)
+    assert even.spread_ratio == 1.0  # nothing moved
     assert measured([Sampled(3.0, 2.0), Sampled(3.0, 1.0), Sampled(3.0, 2.5)], less_is_better=True).best == 1.0
 
 
