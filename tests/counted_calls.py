@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -16,10 +17,13 @@ def calls_of(act: Callable[[], Any]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # what earlier tests left behind may be collected in the midst, with calls of its own
     sys.setprofile(counted)
     try:
         act()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     return count
