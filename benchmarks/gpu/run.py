@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     from expected import missed
     from report import text
 
+    from rooflens.collector.calibrate import place
     from rooflens.records import RooflensError
 
     device = torch.device("cuda:0" if options.device in (None, "cuda") else options.device)
@@ -65,7 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     print(text(result))
     if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        try:
+            place.put(options.json, json.dumps(result, indent=1) + "\n")
+        except OSError as error:
+            print(f"--json {options.json}: {error.strerror or error}", file=sys.stderr)
+            return 2
     return 1 if missed(result["loops"]) else 0
 
 
@@ -84,8 +89,19 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     if options.seconds is not None and not 0 < options.seconds <= 600:
         parser.error("--seconds is not between 0 and 600")
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)  # before minutes of measuring
+        check_writable(parser, options.json)  # before minutes of measuring
     return options
+
+
+def check_writable(parser: argparse.ArgumentParser, path: Path) -> None:
+    """Make the folder of ``path``; ends the program in one line where nothing can be written there."""
+    from rooflens.collector.calibrate import place
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        place.check(path)
+    except OSError as error:
+        parser.error(f"--json {path}: {error.strerror or error}")
 
 
 def say(line: str) -> None:
@@ -176,4 +192,7 @@ def _hardware(hardware: Any) -> dict[str, Any] | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -148,7 +148,7 @@ def _kept(calibration: Calibration, folder: Path | None) -> tuple[Path | None, s
     if folder is None:
         raise ValueError("no folder to keep it in")
     if (lack := lacking(calibration)) is not None:
-        why = next((flag for flag in calibration.flags if flag.startswith(lack)), "no time for it")
+        why = next((flag for flag in calibration.flags if flag.startswith(f"{lack} ")), "no time for them")
         raise RooflensError(f"not kept, for it holds no {lack} ({why}): give more --seconds")
     at = find(calibration.identity, folder, calibration.measured_unix_s, calibration.versions)
     better = None if at.calibration is None else why_better(at.calibration, calibration, calibration.measured_unix_s)
