@@ -65,8 +65,8 @@ class Library:
         except Exception as error:
             other = f"NVML: it cannot be opened ({_word(error)}): see whether nvidia-smi answers"
             code = _code(error)
-            unloadable = _unloadable() if code == kinds.LIBRARY_NOT_FOUND else None
-            self.problem = unloadable or _OPENING.get(code, other)
+            broken = unloadable() if code == kinds.LIBRARY_NOT_FOUND else None
+            self.problem = broken or _OPENING.get(code, other)
             return False
         self.nvml, self.is_open, self.problem, self.reopen_wanted = pynvml, True, None, False
         return True
@@ -153,7 +153,7 @@ def _code(error: Exception) -> int:
     return kinds.FUNCTION_NOT_FOUND if mismatch else kinds.OLD_BINDING
 
 
-def _unloadable() -> str | None:
+def unloadable() -> str | None:
     """Why a library that is there cannot be loaded: nvidia-ml-py says of it too that there is none."""
     try:
         ctypes.CDLL(LIBRARY_FILE)

@@ -71,6 +71,17 @@ def test_a_driver_that_does_not(
     )
 
 
+def test_a_library_that_cannot_be_loaded_is_not_one_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("no ELF\n" * 20)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr(apart, "ask", ask)
+    here = named_devices()
+    assert not here.absent
+    assert str(here.silent).startswith("NVML: libnvidia-ml.so.1 cannot be loaded (")
+
+
 def test_nobody_waits_for_it_once_the_end_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apart_with(monkeypatch, tmp_path, HANG)
     with pytest.raises(Unanswered, match="was not waited for"):

@@ -16,7 +16,9 @@ from rooflens.records import RooflensError
 
 MODULE = "rooflens.cli.devices"
 NVML = "NVML, the library of NVIDIA's driver,"
-ABSENT = (9, 12)  # NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND: there is no driver
+# As nvml.h numbers them; without either there is no driver.
+DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND = 9, 12
+ABSENT = (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 NO_DEVICE = "NVIDIA's driver is loaded but shows no device here (a container may have been given none)"
 REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
@@ -79,7 +81,12 @@ def _devices() -> NamedDevices:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except Exception as error:  # whatever the driver says, who asks goes on
-        if getattr(error, "value", None) in ABSENT:
+        from rooflens.collector.nvml.library import unloadable
+
+        code = getattr(error, "value", None)
+        if code == LIBRARY_NOT_FOUND and (broken := unloadable()) is not None:
+            return NamedDevices(problem=broken)
+        if code in ABSENT:
             return NamedDevices(problem=f"no NVIDIA driver ({error})", absent=True)
         return NamedDevices(problem=f"NVIDIA's driver fails ({error})")
     found = tuple(_device(pynvml, index) for index in range(count))
