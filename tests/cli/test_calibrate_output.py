@@ -92,6 +92,13 @@ def test_a_state_folder_that_cannot_be_is_refused_before_anything_is_measured(
     assert asked == []
 
 
+def test_torch_on_a_cpu_has_no_ceilings_and_says_why(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(collector.calibrate, "calibrate", lambda *_: own(versions={"torch": "2.13.0"}))
+    assert main(["calibrate", "--device", "torch-cpu", "--output", os.devnull]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ceilings")]
+    assert line.startswith("ceilings  none: torch's reads pass the caches")
+
+
 def test_torch_on_a_cpu_goes_to_a_file(folder: Path, asked: list[str | None], tmp_path: Path) -> None:
     assert main(["calibrate", "--device", "torch-cpu", "--output", str(tmp_path / "x.json")]) == 0
     assert asked == ["torch-cpu"]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from rooflens.analyzer.calibrated import THIS_CPU, hardware_of, pass_rates, why_unsteady
+from rooflens.analyzer.measured_cpu import makes_roof
 from rooflens.calibration_records import Calibration, Ceiling, Measured
 from rooflens.cli.units import aligned, binary_text, percent_text, seconds_text, si_text
 from rooflens.model_records import HardwareSpec
@@ -87,7 +88,10 @@ def _times(calibration: Calibration) -> Iterator[Sequence[str]]:
 
 def _ceilings(calibration: Calibration, hardware: HardwareSpec | None, ceilings: Sequence[Ceiling]) -> Iterator[str]:
     if hardware is None and calibration.identity.kind == "cpu":
-        yield "ceilings  not known: a roof is made of reads and products, and both are not here; give more --seconds"
+        why = "not known: a roof is made of reads and products, and both are not here; give more --seconds"
+        if not makes_roof(calibration):
+            why = "none: torch's reads pass the caches, so NumPy beats them; this says only what is reachable"
+        yield f"ceilings  {why}"
         return
     if hardware is None:
         yield "ceilings  not known: no datasheet of this device is shipped; --hardware FILE.toml takes one of yours"
