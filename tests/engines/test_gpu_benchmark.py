@@ -50,7 +50,9 @@ def test_every_loop_was_recorded_and_has_its_bounds(outcome: tuple[dict[str, Any
     assert [loop["name"] for loop in result["loops"]] == names
     for loop in result["loops"]:
         assert loop["steps"] >= 1
-        assert 0 < loop["floor_s"] <= loop["reachable_calibrated_s"]
+        assert loop["floor_s"] > 0
+        reachable_s = loop["reachable_calibrated_s"]  # not known where the runs of the calibration lie too far apart
+        assert reachable_s is None or reachable_s >= loop["floor_s"]
         assert loop["recorder_p50_s"] > 0
         assert loop["name"] in printed
 
@@ -62,6 +64,14 @@ def test_a_pause_before_every_step_is_host_overhead(outcome: tuple[dict[str, Any
     paused = "pauses of the host, batch 1"
     assert said[paused] == ("firing" if steps[paused] >= 20 else "cannot_tell")
     assert "firing" not in {status for name, status in said.items() if name != paused}
+
+
+def test_what_was_expected_stands_beside_what_came(outcome: tuple[dict[str, Any], str]) -> None:
+    result, printed = outcome
+    found = {loop["made_for"]: loop["outcome"] for loop in result["loops"] if loop["made_for"]}
+    assert (found["host_overhead"]["expected"], found["memory_bound_waste"]["outcome"]) == ("firing", "cannot tell")
+    assert "host_overhead expected firing, got " in printed
+    assert "neither device time nor a counter" in printed
 
 
 def test_what_a_cpu_cannot_do_is_said_and_not_made_up(outcome: tuple[dict[str, Any], str]) -> None:
