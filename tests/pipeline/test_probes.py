@@ -11,7 +11,9 @@ from pipeline.made_probes import MadeProbe, facts, sample, sampled, wait_for
 from rooflens.device_records import CounterSource, DeviceSample
 from rooflens.pipeline.device_history import MOST_DEVICES, DeviceHistory
 from rooflens.pipeline.probes import MOST_WAITING, Probes, ProbeThread, Sampled
+from rooflens.pipeline.watch import Watch, WatchSettings
 from rooflens.protocols import Probed
+from rooflens.records import RooflensError
 
 NVML, AMDSMI, DCGM = CounterSource
 MakeProbes = Callable[..., Probes]
@@ -163,6 +165,15 @@ def take(history: DeviceHistory, place: int, *samples: DeviceSample, **more: obj
     kept = Sampled(f"page {place}", source, MadeProbe(), float(more.pop("period_s", 1.0)))  # type: ignore[arg-type]
     told = tuple(facts(uuid, samples[0].source if samples else NVML) for uuid in {s.uuid for s in samples})
     return history.take(place, kept, Probed(told, samples))
+
+
+def test_a_watch_that_cannot_begin_asks_nobody() -> None:
+    probe = MadeProbe()
+    settings = WatchSettings(scrape_urls=("ftp://nowhere",), probes=(sampled(probe),))
+    before = set(threading.enumerate())
+    with pytest.raises(RooflensError, match="only http"):
+        Watch(settings)
+    assert set(threading.enumerate()) == before
 
 
 def test_samples_are_kept_for_as_long_as_a_window_may_last() -> None:

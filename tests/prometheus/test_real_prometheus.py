@@ -342,5 +342,5 @@ def test_a_port_in_use_is_one_line(world: World, tmp_path: Path) -> None:
     assert other.process.wait(30) == 2
     (line,) = other.said().splitlines()
     assert str(world.second.port) in line
-    assert "in use" in line
+    assert "a rooflens serves at" in line
     assert world.second.page(TEXT)

@@ -282,8 +282,8 @@ def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
         asked.put(number)
 
     def told() -> None:
-        asked.get()
-        stop.set()
+        if asked.get():
+            stop.set()
 
     threading.Thread(target=told, name="rooflens-signals", daemon=True).start()
     kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -292,3 +292,4 @@ def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
+        asked.put(0)  # no signal has this number: the thread ends

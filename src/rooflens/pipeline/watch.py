@@ -77,8 +77,8 @@ class Watch:
         folders = settings.folders if settings.use_rings else ()
         self._follower = Follower(folders, settings.from_start, settings.wanted)
         self._devices = Devices(folders)
-        self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)
         self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover, settings.scrape_token)
+        self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)  # last: it starts threads
         self._labels, self._totals = Labels(), Totals()
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
