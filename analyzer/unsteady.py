@@ -14,6 +14,7 @@ from rooflens.model_records import DISTURBED
 UNSTEADY = "reachable is not known"  # how the flag of a roof begins below which a calibration says nothing of kernels
 MOST_SPREAD_RATIO = 1.0
 MOST_DISTURBED_RATIO = 0.5  # beside others, who leave at other times something else
+MOST_BEST_RATIO = 3.0  # between the median and the best: where most runs were held up alike, their spread is small
 ENOUGH_SHARE = 0.5  # of the sizes of a curve: fewer do not make one
 
 Curve = tuple[tuple[int, Measured], ...]
@@ -26,7 +27,13 @@ def is_disturbed(calibration: Calibration) -> bool:
 
 def is_steady(value: Measured, disturbed: bool) -> bool:
     """Whether the median of these runs tells what is usual."""
-    return value.spread_ratio <= (MOST_DISTURBED_RATIO if disturbed else MOST_SPREAD_RATIO)
+    most = MOST_DISTURBED_RATIO if disturbed else MOST_SPREAD_RATIO
+    return value.spread_ratio <= most and from_best(value) <= MOST_BEST_RATIO - 1
+
+
+def from_best(value: Measured) -> float:
+    """How far the best lies from the median, as a part of the smaller one."""
+    return max(value.best, value.median) / min(value.best, value.median) - 1
 
 
 def steady(calibration: Calibration) -> tuple[Calibration, dict[str, float]]:
@@ -43,7 +50,7 @@ def steady(calibration: Calibration) -> tuple[Calibration, dict[str, float]]:
     def one(value: Measured | None, name: str) -> Measured | None:
         if value is None or is_steady(value, disturbed):
             return value
-        lost[name] = value.spread_ratio
+        lost[name] = widest([value])
         return None
 
     def table(values: Mapping[str, Measured]) -> dict[str, Measured]:
@@ -63,8 +70,8 @@ def steady(calibration: Calibration) -> tuple[Calibration, dict[str, float]]:
 
 
 def widest(values: Sequence[Measured]) -> float:
-    """The largest spread, as a ratio."""
-    return max((value.spread_ratio for value in values), default=0.0)
+    """The largest distance between runs, as a ratio."""
+    return max((max(value.spread_ratio, from_best(value)) for value in values), default=0.0)
 
 
 def list_text(lost: Mapping[str, float]) -> str:
