@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 from nvml_fixture import Double, loaded
 
@@ -57,6 +56,13 @@ LONG_AFTER_S = 100.0
 FIGURES = [field.name for field in fields(DeviceSample) if not field.name.endswith("monotonic_s")]
 
 
+def binding() -> Any:
+    """nvidia-ml-py, which is not there where only the tests of engines run."""
+    import pynvml
+
+    return pynvml
+
+
 def played(double: Double, profile: str, seconds: list[float]) -> Iterator[tuple[float, Probed]]:
     double.play(profile)
     probe = NvmlProbe(clock=double.clock)
@@ -88,7 +94,7 @@ def test_the_functions_that_fail_below_are_all_that_are_called(double: Double) -
     text = "".join(path.read_text() for path in folder.glob("*.py"))
     plain = {name.removesuffix("_v2").removesuffix("_v3").removesuffix("WithFlags") for name in called}
     named = {word.strip('"(),.[]') for word in text.split() if word.strip('"(),.[]').startswith("nvml")}
-    named = {name for name in named if hasattr(pynvml, name) and callable(getattr(pynvml, name))}
+    named = {name for name in named if hasattr(binding(), name) and callable(getattr(binding(), name))}
     named = {name for name in named if name[4].isupper()}
     fallbacks = {"nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTemperature"}
     assert {name for name in named if name not in plain and not name.startswith("pynvml")} <= fallbacks
@@ -225,8 +231,8 @@ def test_a_watched_device_that_returns_is_found_by_its_uuid(double: Double) -> N
 
 def test_the_library_is_opened_anew_at_growing_intervals(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[float] = []
-    before = pynvml.nvmlInit
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: (opened.append(double.clock()), before())[1])
+    before = binding().nvmlInit
+    monkeypatch.setattr(binding(), "nvmlInit", lambda: (opened.append(double.clock()), before())[1])
     list(played(double, STEADY + "fail 0 nvmlDeviceGetClockInfo 15 10.5 1000\n", [*range(200)]))
     pauses = [later - earlier for earlier, later in pairwise(opened[1:])]
     assert opened[:2] == [0, 11]
@@ -264,8 +270,8 @@ def test_without_the_library(nvml_library: Path, tmp_path: Path, monkeypatch: py
         raise OSError("libnvidia-ml.so.1: cannot open shared object file: No such file or directory")
 
     with loaded(nvml_library, tmp_path) as double:
-        monkeypatch.setattr(pynvml, "nvmlLib", None)
-        monkeypatch.setattr(pynvml, "CDLL", nothing)
+        monkeypatch.setattr(binding(), "nvmlLib", None)
+        monkeypatch.setattr(binding(), "CDLL", nothing)
         probe = NvmlProbe(clock=double.clock)
         assert probe.sample() == Probed(problems=(library.NO_LIBRARY,))
         double.clock.at(1)
@@ -312,7 +318,7 @@ def test_a_fault_of_our_own_is_said_and_the_next_sample_is_whole(
     probe = NvmlProbe(clock=double.clock)
     probe.sample()
     with monkeypatch.context() as patch:
-        patch.setattr(pynvml, "nvmlDeviceGetClockInfo", lambda *_: "fast")
+        patch.setattr(binding(), "nvmlDeviceGetClockInfo", lambda *_: "fast")
         double.clock.at(1)
         (line,) = probe.sample().problems
         assert line.startswith("NVML: a sample failed (TypeError")
