@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rooflens.collector.covered import Joined
 from rooflens.collector.device_tracks import Floats
 from rooflens.collector.step_traffic import StepTimes
-from rooflens.device_records import DeviceFacts, DeviceSample, Throttle
+from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, Throttle
 
 LEAST_TOLD_RATIO = 0.5  # of the time must be told for a mean to be one of the stretch
 CLOCK_HELD_S = 0.02  # a device keeps its clocks for longer than this after its last kernel
@@ -96,12 +96,21 @@ def device_means(part: Joined, facts: DeviceFacts | None, times: StepTimes) -> D
 def slowest(devices: Sequence[DeviceMeans]) -> tuple[DeviceMeans, bool]:
     """The device with the lowest SM clock as a part of its highest, and whether anything tells that it is the slowest.
 
-    Of several within SAME_CLOCK_RATIO the one with the lowest memory clock, then the one that was throttled most.
+    Where no device tells its highest clock, the one with the lowest SM clock itself. Of several within
+    SAME_CLOCK_RATIO the one with the lowest memory clock, then the one that was throttled most.
     """
-    least = min((each.sm_clock_ratio for each in devices if each.sm_clock_ratio is not None), default=None)
-    limit = None if least is None else least + SAME_CLOCK_RATIO
+    clocks = [each.sm_clock_ratio for each in devices]
+    limit = min((ratio for ratio in clocks if ratio is not None), default=None)
+    if limit is not None:
+        limit += SAME_CLOCK_RATIO
+    else:
+        clocks = [each.sm_clock_hz for each in devices]
+        lowest_hz = min((hz for hz in clocks if hz is not None), default=None)
+        limit = None if lowest_hz is None else lowest_hz * (1 + SAME_CLOCK_RATIO)
     tied = [
-        each for each in devices if limit is None or (each.sm_clock_ratio is not None and each.sm_clock_ratio <= limit)
+        each
+        for each, clock in zip(devices, clocks, strict=True)
+        if limit is None or (clock is not None and clock <= limit)
     ]
 
     def rank(each: DeviceMeans) -> tuple[float, float, float]:
@@ -109,7 +118,7 @@ def slowest(devices: Sequence[DeviceMeans]) -> tuple[DeviceMeans, bool]:
         return memory, -each.most_throttled_ratio, -(each.power_ratio or 0.0)
 
     found = min(tied, key=rank)
-    told = least is not None or found.memory_clock_ratio is not None or found.most_throttled_ratio > 0
+    told = limit is not None or found.memory_clock_ratio is not None or found.most_throttled_ratio > 0
     return found, told or len(devices) == 1
 
 
@@ -150,10 +159,36 @@ def _over(values: Floats, limit: float | None) -> Floats:
 
 
 def _ended_in_work(part: Joined, times: StepTimes) -> NDArray[Any]:
+    """Whether the engine worked when each sample's clock was read; for one badly dated, whenever that may have been.
+
+    The slack of NVML is of the counters that its driver refreshes; clocks are asked for when a sample ends.
+    """
     if not len(times.end_s):
         return np.ones(len(part.track.samples))
-    ends = np.array([sample.end_monotonic_s for sample in part.track.samples])
-    return times.busy_between(ends - CLOCK_HELD_S, ends)
+    slack_s = np.zeros(len(part.track.samples)) if part.track.source is CounterSource.NVML else part.track.slack_s
+    late_s = np.where(slack_s > CLOCK_HELD_S, slack_s, 0.0)
+    ends = part.track.end_s
+    first_s, last_s = ends - np.maximum(late_s, CLOCK_HELD_S), ends + late_s
+    busy = times.busy_between(first_s, last_s)
+    worked: NDArray[Any] = busy & ((late_s == 0) | ~_idle_within(part, times, first_s, last_s))
+    return worked
+
+
+def _idle_within(part: Joined, times: StepTimes, first_s: Floats, last_s: Floats) -> NDArray[Any]:
+    """Whether the engine paused for longer than a clock is held within each interval, as far as its steps are known.
+
+    They are known from the first part that is joined to the last one, and wherever there are any.
+    """
+    order = np.argsort(times.begin_s)
+    known_s = min(float(part.begin_s.min()), float(times.first_s.min()))
+    until_s = max(float(part.end_s.max()), float(times.end_s.max()))
+    begins = np.concatenate(([known_s], np.maximum.accumulate(times.end_s[order]) + CLOCK_HELD_S))
+    ends = np.concatenate((times.begin_s[order], [until_s]))
+    pauses = ends > begins
+    idle: NDArray[Any] = np.searchsorted(begins[pauses], last_s, side="left") > np.searchsorted(
+        ends[pauses], first_s, side="right"
+    )
+    return idle
 
 
 def _capped(sample: DeviceSample) -> bool:

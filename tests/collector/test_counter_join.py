@@ -550,6 +550,26 @@ def test_a_clock_that_was_read_in_an_idle_moment_does_not_count(end_s: float, ra
     assert found.sm_clock_ratio == pytest.approx(ratio)
 
 
+@pytest.mark.parametrize(
+    ("source", "slack_s", "pause_s", "counts"),
+    [
+        (CounterSource.DCGM, 1.0, 0.5, False),  # it may have been read in the pause
+        (CounterSource.DCGM, 1.0, 0.0, True),
+        (CounterSource.DCGM, 1.0, 0.01, True),  # a clock is held for longer
+        (CounterSource.DCGM, 0.2, 0.5, True),  # the pause is too far away
+        (CounterSource.DCGM, 30.0, 0.0, True),  # busy as far as steps are known
+        (CounterSource.NVML, 1.0, 0.5, True),  # read when the sample ended; its counters lag
+    ],
+)
+def test_a_clock_of_a_page_counts_where_steps_ran_whenever_it_may_have_been_read(
+    source: CounterSource, slack_s: float, pause_s: float, counts: bool
+) -> None:
+    """Steps until 4.5 s and after the pause; the reading is at 5.2 s."""
+    made = engine([4.5, 5.5 - pause_s], [0.0, pause_s], 0.5)
+    sample = DeviceSample("GPU-0", source, 1.0, 5.2, slack_s, sm_clock_hz=1.6e9, graphics_ratio=0.9)
+    assert means({"GPU-0": [sample]}, made).sm_clock_hz == (pytest.approx(1.6e9) if counts else None)
+
+
 def test_no_clock_is_told_where_all_were_read_in_idle_moments() -> None:
     made = engine([0.5] * 9, 0.5, 0.5)  # busy in the second half of each second
     spans = [(i + 0.2, i + 1.2) for i in range(8)]
@@ -633,6 +653,23 @@ def test_of_devices_at_about_one_clock_the_slower_memory_then_the_one_throttled_
     assert means(device("GPU-0", sm_clock_hz=1.7e9, throttles=()) | held).slowest_uuid == "GPU-1"
     cold = device("GPU-2", sm_clock_hz=1.71e9, memory_clock_hz=2e9)
     assert means(device("GPU-0", sm_clock_hz=1.7e9) | held | cold).slowest_uuid == "GPU-2"
+
+
+def test_without_highest_clocks_the_device_with_the_lowest_clock_is_the_slowest() -> None:
+    """As of a page of DCGM without MAX_SM_CLOCK."""
+    samples = device("GPU-0") | device("GPU-1", sm_clock_hz=1.2e9) | device("GPU-2", sm_clock_hz=1.9e9)
+
+    def found(samples: Samples) -> WindowCounters:
+        made = engine(np.empty(0), 0.0, 0.0)
+        rows = np.ones(0, dtype=bool)
+        return join_counters(0.0, 10.0, made.table(rows), made.model, samples, facts(*samples), len(samples), None)
+
+    slow = found(samples)
+    assert (slow.slowest_uuid, slow.sm_clock_hz, slow.sm_clock_ratio) == ("GPU-1", pytest.approx(1.2e9), None)
+    hot = device("GPU-3", sm_clock_hz=1.21e9, throttles=(Throttle.THERMAL,))
+    assert found(samples | hot).slowest_uuid == "GPU-3"
+    far = device("GPU-3", sm_clock_hz=1.22e9, throttles=(Throttle.THERMAL,))
+    assert found(samples | far).slowest_uuid == "GPU-1"
 
 
 def test_which_device_is_slowest_is_not_known_where_none_tells() -> None:
