@@ -23,7 +23,7 @@ from rooflens.exporters.json_view import engines_json, steps_json
 from rooflens.exporters.prometheus import render
 from rooflens.live_records import EngineView, Snapshot
 from rooflens.metric_records import Metric
-from rooflens.pipeline import device_watch
+from rooflens.pipeline import device_watch, engine_devices
 from rooflens.pipeline.probes import Sampled
 from rooflens.pipeline.watch import Watch
 from rooflens.protocols import Probed
@@ -290,9 +290,10 @@ def test_engines_that_share_a_device_are_not_compared_by_it(watch: MakeWatch, fo
 
 @pytest.mark.parametrize(("stranger", "shared"), [(True, True), (False, False)])
 def test_a_neighbour_on_the_device_is_told_and_its_bytes_are_not_compared(
-    watch: MakeWatch, folder: Path, stranger: bool, shared: bool
+    watch: MakeWatch, folder: Path, monkeypatch: pytest.MonkeyPatch, stranger: bool, shared: bool
 ) -> None:
     """An embedding server, or an engine without a hook: here pytest's own sibling, a process that sleeps."""
+    monkeypatch.setattr(engine_devices, "INITIAL_PID_NAMESPACE", engine_devices.pid_namespace_here())
     probe = MadeProbe()
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other,

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from rooflens.device_records import CounterSource, DeviceFacts
-from rooflens.pipeline.engine_devices import Claimant, EngineDevices, engine_devices, parent_here
+from rooflens.pipeline.engine_devices import (
+    INITIAL_PID_NAMESPACE,
+    Claimant,
+    EngineDevices,
+    engine_devices,
+    parent_here,
+    pid_namespace_here,
+)
 from rooflens.records import EngineInfo
 
 
@@ -26,9 +33,12 @@ def engine(run: str = "a", pid: int | None = 100, tp: int = 1, pp: int = 1, **mo
 
 
 def resolved(
-    engines: Sequence[Claimant], devices: Sequence[DeviceFacts], parents: Mapping[int, int] | None = None
+    engines: Sequence[Claimant],
+    devices: Sequence[DeviceFacts],
+    parents: Mapping[int, int] | None = None,
+    namespace: str | None = INITIAL_PID_NAMESPACE,
 ) -> dict[str, EngineDevices]:
-    return engine_devices(engines, devices, (parents or {}).get)
+    return engine_devices(engines, devices, (parents or {}).get, lambda: namespace)
 
 
 def uuids(
@@ -146,6 +156,32 @@ PARENTS = {100: 90, 90: 80, 80: 1, 101: 100, 102: 101, 500: 80, 600: 1, 700: 699
 def test_who_else_computes_on_its_device(pids: tuple[int, ...], shared: bool | None) -> None:
     found = resolved([engine(uuids=("GPU-0",))], [device("GPU-0", *pids), device("GPU-1", 600)], PARENTS)
     assert found["a"].shared is shared
+
+
+@pytest.mark.parametrize("namespace", ["pid:[4026532201]", None])
+def test_nobody_else_is_never_said_where_the_driver_leaves_out_other_namespaces(namespace: str | None) -> None:
+    """In a container no process of another one is named; one that is named is there all the same."""
+    own, strange = [device("GPU-0", 101)], [device("GPU-0", 101, 600)]
+    assert resolved([engine(uuids=("GPU-0",))], own, PARENTS)["a"].shared is False
+    assert resolved([engine(uuids=("GPU-0",))], own, PARENTS, namespace)["a"].shared is None
+    assert resolved([engine(uuids=("GPU-0",))], strange, PARENTS, namespace)["a"].shared is True
+
+
+def test_the_pid_namespace_is_what_the_kernel_says() -> None:
+    here = pid_namespace_here()
+    assert here == os.readlink(f"/proc/{os.getpid()}/ns/pid")
+
+
+def test_fewer_devices_by_processes_than_it_has_are_a_problem_and_nobody_knows_of_the_rest() -> None:
+    found = resolved([engine(tp=2)], [device("GPU-0", 101), device("GPU-1")], PARENTS)["a"]
+    assert (found.uuids, found.expected, found.shared) == (("GPU-0",), 2, None)
+    assert found.problem is not None
+    assert "only 1 of its 2 devices" in found.problem
+    assert "ROOFLENS_DEVICE_TIME=1" in found.problem
+    whole = resolved([engine(tp=2)], [device("GPU-0", 101), device("GPU-1", 102)], PARENTS)["a"]
+    assert (whole.shared, whole.problem) == (False, None)
+    seen = resolved([engine(tp=2)], [device("GPU-0", 101, 600), device("GPU-1")], PARENTS)["a"]
+    assert seen.shared is True
 
 
 def test_one_shared_device_of_several_is_enough_and_one_of_which_nothing_is_told_leaves_it_open() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ HOW = (
     "start it with ROOFLENS_DEVICE_TIME=1, so that its workers name them, or run the sidecar in its PID namespace, "
     "where the processes of devices are seen"
 )
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of Linux (include/linux/proc_ns.h)
 ParentOf = Callable[[int], int | None]
 
 
@@ -43,7 +45,8 @@ class Claimant:
 class EngineDevices:
     """The devices of one engine; ``expected`` is how many it has. ``problem`` is one line where they are not known.
 
-    ``shared`` is whether a process that is not its own computes on one of them, None where that cannot be told.
+    ``shared`` is whether a process that is not its own computes on one of them, None where that cannot be told: as
+    false inside a container, where the driver leaves out processes of other PID namespaces.
     """
 
     uuids: tuple[str, ...] = ()
@@ -52,8 +55,19 @@ class EngineDevices:
     shared: bool | None = None
 
 
+def pid_namespace_here() -> str | None:
+    """The PID namespace of this process as Linux names it, None where that is not to be seen."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
 def engine_devices(
-    engines: Sequence[Claimant], devices: Sequence[DeviceFacts], parent_of: ParentOf
+    engines: Sequence[Claimant],
+    devices: Sequence[DeviceFacts],
+    parent_of: ParentOf,
+    pid_namespace: Callable[[], str | None] = pid_namespace_here,
 ) -> dict[str, EngineDevices]:
     """The devices of each engine by its run: those that it names, else those of its workers, else those on which its
     processes compute, else all there are where that is the right number and nobody else's.
@@ -68,6 +82,7 @@ def engine_devices(
     if len(left) == 1 and not taken and whole and left[0].expected == len(whole):
         uuids[left[0].run] = tuple(sorted(whole))
     found = {}
+    all_seen = pid_namespace() == INITIAL_PID_NAMESPACE
     by_uuid = {facts.uuid: facts for facts in devices}
     for engine in engines:
         problem = None
@@ -75,8 +90,12 @@ def engine_devices(
             count = f"{len(whole)} devices" if len(whole) > 1 else "device"
             problem = f"whether it runs on the {count} of this host, and on which, is not known: {HOW}"
         expected = max(engine.expected, len(uuids[engine.run]))
+        partly = not named[engine.run] and 0 < len(uuids[engine.run]) < expected
+        if partly:
+            problem = f"only {len(uuids[engine.run])} of its {expected} devices are known, by its processes: {HOW}"
         answers = [_neighbours(engine, engines, by_uuid.get(uuid), parent_of) for uuid in uuids[engine.run]]
-        shared = True if True in answers else False if answers and None not in answers else None
+        alone = all_seen and not partly and bool(answers) and None not in answers
+        shared = True if True in answers else False if alone else None
         found[engine.run] = EngineDevices(uuids[engine.run], expected, problem, shared)
     return found
 
