@@ -59,7 +59,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
         page.start()
         puller.start()
         with ThreadPoolExecutor(24) as pool:
-            jobs = [pool.submit(server.complete, [7 + n] * (100 + 60 * n), 900) for n in range(8)]
+            jobs = [pool.submit(server.complete, [7 + n] * (100 + 60 * n), 1400) for n in range(8)]
             threading.Event().wait(4 * PERIOD_S)
             jobs += [pool.submit(server.complete, [30 + n] * 600, 60) for n in range(12)]
             for job in jobs:
