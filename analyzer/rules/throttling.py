@@ -23,7 +23,8 @@ def throttling(case: Case) -> Finding:
 
     Looked at are the SM clock where it is below 0.9 of the highest, and the memory clock below 0.95. The steps of the
     window are put through the model twice, at these clocks and at the datasheet's: fires where the difference, as far
-    as the steps are that slow, is 5 % of the engine's time or more. Memory-bound steps hardly take longer at a lower SM
+    as the steps are that slow, is 5 % of the engine's time or more. How long a step took is its device time where at
+    least half have one: what waits for the host is no clock's. Memory-bound steps hardly take longer at a lower SM
     clock, so that a power cap over them clears, whatever its flag says. So do steps as fast as published ones, as
     nobody recorded at which clocks those were made; up to what slow kernels take it is info. The reason that is in
     force for most of the time names the cause and what to do; a power cap with a draw below 0.75 of the limit while it

@@ -190,6 +190,36 @@ def test_an_h100_that_is_as_fast_as_published_is_not_throttled(megahertz: int) -
         assert float(shares["cost_share_by_clocks_alone"] or 0.0) > 0.09
 
 
+def partly_timed(device_s: float, steps: int) -> StepTable:
+    """60 prompts in 0.240 s each, of which the device timed the first ``steps``."""
+    table = prompts(observed_s=0.240, device_s=np.where(np.arange(60) < steps, device_s, 0.0))
+    return StepTable(table.columns, {**table.known, "device_s": np.arange(60) < steps})
+
+
+@pytest.mark.parametrize("timed", [1.0, 0.5])
+def test_what_waits_for_the_host_is_no_clocks(timed: float) -> None:
+    """Prompts in 0.240 s at 1400 of 1980 MHz, of which the device took what usual kernels take at its full clock."""
+    usual_s = at_clocks(1.0) / 60
+    facts: dict[str, Any] = {"sm_clock_hz": 1.4e9, "sm_clock_ratio": 1.4e9 / HIGHEST_HZ, "throttled_ratio": CAPPED}
+    assert judge(prompts(observed_s=0.240), **facts).status is Status.FIRING, "nobody knows of the waiting"
+    found = judge(partly_timed(usual_s, round(60 * timed)), **facts)
+    assert found.status is Status.CLEARED, found.summary
+    assert {e.name: e.value for e in found.evidence}["cost_share"] == pytest.approx(0.0, abs=1e-9)
+    few = judge(partly_timed(usual_s, 29), **facts)
+    assert few.status is Status.FIRING, "of too few steps"
+
+
+def test_device_time_is_what_a_clock_lengthens() -> None:
+    """The same seconds on the device cost the same, whatever waits for the host beside them."""
+    slow_s = at_clocks(0.6, "slow_s") / 60
+    busy = judge(prompts(observed_s=slow_s, device_s=slow_s), sm_clock_ratio=0.5)
+    waiting = judge(prompts(observed_s=1.5 * slow_s, device_s=slow_s), sm_clock_ratio=0.5)
+    assert saved_s(waiting) == pytest.approx(saved_s(busy), rel=1e-9)
+    floor_s = ROOFLINE.analyse(prompts()).floor_s
+    fast = judge(prompts(4.0, device_s=1.9 * floor_s), sm_clock_ratio=0.5)
+    assert "took less than the device can take with the SM clock at 50%" in fast.summary
+
+
 def test_steps_that_slow_kernels_may_take_are_no_warning() -> None:
     usual_s, slow_s = at_clocks(1.0), at_clocks(1.0, "slow_s")
     found = judge(prompts(observed_s=(0.3 * usual_s + 0.7 * slow_s) / 60), sm_clock_ratio=0.75)
