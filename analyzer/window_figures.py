@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.analyzer.sums import Column, Mask, known_sum, split_intervals, steps_of, time_spent, total
-from rooflens.live_records import KindFigures, SourceKind, Window, WindowFigures
+from rooflens.live_records import KindFigures, Window, WindowFigures
 from rooflens.model_records import Bound, StepAnalysis
 from rooflens.records import StepKind, StepTable
 
@@ -61,7 +61,7 @@ def _unbusy(window: Window, steps: Column, span_s: float) -> tuple[float | None,
     table = window.steps
     if not _has_times(table):
         return None, None, max(0.0, span_s - float(_observed(table).sum()))
-    if window.source is not SourceKind.METRICS and bool((steps == 1).all()):
+    if window.source.single_steps and bool((steps == 1).all()):
         spent = time_spent(table)
         return spent.between_s, spent.idle_s, spent.unrecorded_s
     begun, output = table["submit_monotonic_s"], table["output_monotonic_s"]

@@ -23,6 +23,8 @@ FLOOR = (
     "device_records",
     "calibration_records",
     "live_records",
+    "log_records",
+    "observation_records",
     "protocols",
     *RING,
     "catalogue",

@@ -73,7 +73,7 @@ def _that_fit(case: Case, below: Below) -> str:
     """An engine with the hook states its model and formats, a page does not; what remains is the likely cause."""
     if case.hardware is not None and case.hardware.origin == "measured":
         cause = "the machine was measured while it was busy: measure it anew"
-    elif case.window is not None and case.window.source is SourceKind.METRICS:
+    elif case.window is not None and case.window.source is not SourceKind.RING:
         cause = "another --model, weights of fewer bits than its config states, or another --hardware"
     else:
         cause = "another --hardware"

@@ -10,7 +10,7 @@ from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.longest_step import longest_step_s
 from rooflens.analyzer.sums import filled, steps_of
 from rooflens.findings import Code, Evidence, Finding, Price, Severity
-from rooflens.live_records import Progress, SourceKind, State
+from rooflens.live_records import Progress, State
 
 CODE = Code.ENGINE_STALLED
 LEAST_OPEN_S = 3.0  # below it nobody's hand is faster, and a garbage collection or a swapped page passes by itself
@@ -83,9 +83,9 @@ def _stalled(
 
 
 def _by_page(case: Case) -> bool:
-    """Whether a page tells of this engine, and not a ring."""
+    """Whether a page or a log tells of this engine, and not single steps."""
     made = case.progress.steps_made if case.progress is not None else None
-    return made is not None or (case.window is not None and case.window.source is SourceKind.METRICS)
+    return made is not None or (case.window is not None and not case.window.source.single_steps)
 
 
 def _unseen(case: Case, progress: Progress, steps: int) -> Finding:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rooflens.analyzer.rules.answers import cannot_tell, cleared, firing
 from rooflens.analyzer.rules.case import Case
 from rooflens.findings import Code, Evidence, Finding
-from rooflens.live_records import SourceKind
 
 CODE = Code.INSUFFICIENT_INPUT
 
@@ -40,7 +39,7 @@ def _missing(case: Case) -> Iterator[tuple[str, str]]:
         yield "roofline", window.problem or "the roofline of this engine cannot be computed"
     if info is None or not info.kv_blocks:
         yield "kv_pool", "the hook, or a metrics page with the engine's cache configuration"
-    if window.source is SourceKind.METRICS:
+    if not window.source.single_steps:
         yield "single_steps", _hook(info.engine if info else "")
 
 

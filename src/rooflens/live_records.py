@@ -23,10 +23,22 @@ NOT_READ_YET = "not read yet"  # what a page says of itself before its first ans
 
 
 class SourceKind(StrEnum):
-    """Where an engine's steps come from: RING is exact, METRICS is the engine's own /metrics page."""
+    """Where an engine's steps come from.
+
+    RING is the hook or the recorder, PUSH the recorder over HTTP, FEED the engine's own forward-pass messages, METRICS
+    its /metrics page, LOG the lines that it writes.
+    """
 
     RING = "ring"
+    PUSH = "push"
+    FEED = "feed"
     METRICS = "metrics"
+    LOG = "log"
+
+    @property
+    def single_steps(self) -> bool:
+        """Whether each row of its tables is one step; of the others a row may stand for an interval of many."""
+        return self in (SourceKind.RING, SourceKind.PUSH, SourceKind.FEED)
 
 
 class State(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from rooflens.device_records import DeviceFacts, DeviceSample, ProcessSample
 from rooflens.findings import Finding
-from rooflens.live_records import Derived, Progress, Snapshot
+from rooflens.live_records import Derived, Progress, Snapshot, SourceHealth, SourceKind
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
 
@@ -35,6 +35,36 @@ class Source(Protocol):
 
     def read(self) -> Batch:
         """All that is new since the last call; never blocks."""
+        ...
+
+
+class Feed(Protocol):
+    """A source that tells of several engines and comes by itself: a page, a log, a socket, what is pushed.
+
+    ``here`` is whether its engines are known to run on this machine; ``failures`` counts what could not be read.
+    """
+
+    kind: SourceKind
+    here: bool
+    failures: int
+
+    def start(self) -> None:
+        """Begin to take in, in a thread of its own where that may block."""
+        ...
+
+    def read(self) -> list[Batch]:
+        """What came since the last call, a batch for each engine, one that is over a last time; never blocks.
+
+        An engine is told by ``Batch.info.instance``; one whose facts are not known yet is not told of.
+        """
+        ...
+
+    def health(self) -> SourceHealth:
+        """How the source is doing; ``engines`` is filled in by whoever watches them."""
+        ...
+
+    def close(self) -> None:
+        """Stop; waits for no peer."""
         ...
 
 

@@ -15,7 +15,8 @@ from rooflens.analyzer.hardware import find_hardware
 from rooflens.cli import main
 from rooflens.cli.devices import NamedDevices, hardware_here, named_devices
 from rooflens.cli.sidecar import _watched
-from rooflens.pipeline.watch import Watch, WatchSettings
+from rooflens.pipeline.watch import Watch
+from rooflens.pipeline.watch_settings import WatchSettings
 
 H200 = "NVIDIA H200"
 AWAY = "http://10.1.2.3:8000/metrics"

@@ -17,7 +17,7 @@ from rooflens.adapters.scrape.page_source import MetricsPage
 from rooflens.cli import main
 from rooflens.config import bearer_token, sidecar_settings
 from rooflens.pipeline.pages import Pages
-from rooflens.pipeline.watch import WatchSettings
+from rooflens.pipeline.watch_settings import WatchSettings
 from rooflens.records import RooflensError
 
 SECRET = "sesame-1234"

@@ -12,7 +12,8 @@ from pipeline.made_pages import Site
 from rooflens.adapters.scrape.page_source import MetricsPage
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.collector.windows import WindowSettings
-from rooflens.pipeline.watch import Watch, WatchSettings
+from rooflens.pipeline.watch import Watch
+from rooflens.pipeline.watch_settings import WatchSettings
 
 SHORT = WindowSettings(window_s=0.5, least_steps=20, most_window_s=30.0, most_steps=5000)
 

@@ -11,7 +11,8 @@ from pipeline.made_probes import MadeProbe, facts, sample, sampled, wait_for
 from rooflens.device_records import CounterSource, DeviceSample
 from rooflens.pipeline.device_history import MOST_DEVICES, DeviceHistory
 from rooflens.pipeline.probes import MOST_WAITING, Probes, ProbeThread, Sampled
-from rooflens.pipeline.watch import Watch, WatchSettings
+from rooflens.pipeline.watch import Watch
+from rooflens.pipeline.watch_settings import WatchSettings
 from rooflens.protocols import Probed
 from rooflens.records import RooflensError
 

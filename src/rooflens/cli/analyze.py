@@ -26,6 +26,7 @@ from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.embedded import best_threads
 from rooflens.cli.find_rings import not_recorded, rings_at
 from rooflens.cli.output import json_text, one_line, printable
+from rooflens.cli.recorded import Asked, format_of
 from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.records import RooflensError
 
@@ -53,13 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(as calibrated, else measured now for some seconds)",
     )
     add_calibration_option(parser)
+    add("--model", metavar="NAME", help="the model, or its config.json, of a recording that does not state it")
     add("--json", action="store_true", help="a JSON array with one object a ring, in SI units, null for not known")
 
 
 def run(args: argparse.Namespace) -> int:
     """Report every ring; those that cannot be read are one line each, and make the exit code 2."""
     paths = rings_at(args.rings)
-    report = _full_report(args.hardware, args.calibration) if find_spec("numpy") else _raw_report
+    of_ring = _full_report(args.hardware, args.calibration) if find_spec("numpy") else _raw_report
+    asked = Asked(args.hardware, args.model, args.calibration)
+
+    def report(path: Path) -> tuple[dict[str, Any], str]:
+        other = format_of(path)
+        return of_ring(path) if other is None else other(path, asked)
+
     objects: list[dict[str, Any]] = []
     code = 0
     for path in paths:

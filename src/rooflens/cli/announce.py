@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from rooflens.findings import Finding, Status
-from rooflens.live_records import EngineView, Snapshot, State
+from rooflens.live_records import EngineView, Snapshot, SourceKind, State
 
 NOTHING_YET = (
     "no engine yet: a vLLM server's page (--scrape URL; while it starts up, wait), an engine with the hook, or "
@@ -92,13 +92,22 @@ def fired(finding: Finding) -> str:
     return f"{finding.severity}  {finding.code}: {finding.summary}{cost}{remedy}"
 
 
+SOURCE_WORDS = {
+    SourceKind.RING: "ring",
+    SourceKind.PUSH: "pushed records",
+    SourceKind.FEED: "forward-pass messages",
+    SourceKind.METRICS: "metrics page",
+    SourceKind.LOG: "log",
+}
+
+
 def _name(view: EngineView) -> str:
     return f"{view.model_name}/{view.engine}"
 
 
 def _from(view: EngineView) -> str:
     engine = f"{view.info.engine} {view.info.engine_version or ''}".rstrip() if view.info else "an engine"
-    return f": {engine}, read from its {'ring' if view.source == 'ring' else 'metrics page'}"
+    return f": {engine}, read from its {SOURCE_WORDS[view.source]}"
 
 
 def _without_floor(view: EngineView) -> str:

@@ -103,7 +103,8 @@ class Watching:
         exporters: Sequence[Exporter] = (),
         calibration: Calibration | None = None,
     ) -> None:
-        from rooflens.pipeline.watch import Watch, WatchSettings
+        from rooflens.pipeline.watch import Watch
+        from rooflens.pipeline.watch_settings import WatchSettings
 
         settings = WatchSettings(
             (folder,),

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from rooflens.calibration_records import Calibration
     from rooflens.exporters.http_app import LiveServer
     from rooflens.model_records import HardwareSpec
-    from rooflens.pipeline.watch import Watch, WatchSettings
+    from rooflens.pipeline.watch import Watch
+    from rooflens.pipeline.watch_settings import WatchSettings
 
 # A turn multiplies matrices of a few thousand rows: threads would cost more than they save, and memory each.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -213,7 +214,7 @@ def _watch_settings(
     from rooflens.collector.windows import WindowSettings
     from rooflens.config import bearer_token
     from rooflens.pipeline.probes_here import probes_here
-    from rooflens.pipeline.watch import WatchSettings
+    from rooflens.pipeline.watch_settings import WatchSettings
 
     probes = probes_here(settings.counter_period_s, settings.dcgm_urls, settings.dcgm_period_s, nvml=nvml)
     usual, window_s = WindowSettings(), settings.window_s

@@ -143,7 +143,7 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
     from rooflens.cli.top_feeds import WatchFeed
     from rooflens.collector.windows import WindowSettings
     from rooflens.pipeline.probes_here import probes_here
-    from rooflens.pipeline.watch import WatchSettings
+    from rooflens.pipeline.watch_settings import WatchSettings
 
     hardware, model_config = hardware_named(args.hardware), config_named(args.model)
     calibrations, calibration, here = Calibrations(None), None, NamedDevices()

@@ -13,7 +13,7 @@ from rooflens.adapters.scrape.fetch import Limits, fetch
 from rooflens.records import RooflensError
 
 if TYPE_CHECKING:
-    from rooflens.pipeline.watch import WatchSettings
+    from rooflens.pipeline.watch_settings import WatchSettings
 
 # Somebody looks on, so a sidecar has less time than a page; 64 engines with six windows each are below a megabyte.
 LIMITS = Limits(silence_s=2.0, total_s=3.0, most_bytes=16 << 20)

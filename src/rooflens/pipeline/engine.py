@@ -121,10 +121,10 @@ class WatchedEngine:
         progress = batch.progress
         if progress is None or progress.state is not State.LIVE:
             return
-        if self.source is SourceKind.RING and progress.open_age_s is None:
+        if self.source.single_steps and progress.open_age_s is None:
             # Short of now: a step that began this very moment may not have left its stamp yet.
             self._totals.rest_until(now_monotonic_s - STAMP_S, sure=False)
-        elif self.source is SourceKind.METRICS and progress.idle_s and progress.load is not None:
+        elif not self.source.single_steps and progress.idle_s and progress.load is not None:
             self._rested_s += self._totals.rest_until(progress.load.monotonic_s, sure=True)
 
     def end(self, state: State, now_monotonic_s: float) -> None:

@@ -79,13 +79,14 @@ class EngineTotals:
             self._add(metrics.RESTARTS, 1)
         if source is SourceKind.RING:
             self._sum(metrics.HOOK, created_unix_s=now_unix_s)
+        if source.single_steps:
             for kind in USUAL_KINDS:
                 self._histogram(kind, now_unix_s)
         self._tell(before)
         for entry in self._entries():
             entry.refused = 0
         self._source, self.live = source, True
-        self._times = TimeParts(from_monotonic_s, before, intervals=source is SourceKind.METRICS)
+        self._times = TimeParts(from_monotonic_s, before, intervals=not source.single_steps)
         self._lost_until_s = max(self._lost_until_s, from_monotonic_s)
 
     def _tell(self, steps: StepTable) -> None:
@@ -216,7 +217,7 @@ class EngineTotals:
             self._sum(metrics.STEPS, kind, created_unix_s=now_unix_s).grow_by_all(stand_for[rows])
             rows = rows & timed
             # A page tells the mean of many steps: how they spread, and so any quantile, is not known.
-            if self._source is SourceKind.RING and rows.any():
+            if self._source is not None and self._source.single_steps and rows.any():
                 self._histogram(kind, now_unix_s).take(steps["observed_s"][rows], stand_for[rows])
 
     def _add_bounds(self, analysis: StepAnalysis, now_unix_s: float) -> None:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rooflens import __version__
 from rooflens import catalogue as metrics
-from rooflens.calibration_records import Calibration
 from rooflens.collector.tables import empty_table
-from rooflens.collector.windows import WindowSettings
 from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, SourceKind, State
-from rooflens.model_records import HardwareSpec
 from rooflens.pipeline.beside import Aside, Kin, kin, set_aside
 from rooflens.pipeline.device_watch import DeviceWatch
 from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
-from rooflens.pipeline.follow import Follower, Wanted
+from rooflens.pipeline.feeds import Feeds, FeedTold
+from rooflens.pipeline.follow import Follower
 from rooflens.pipeline.gauges import gauges
 from rooflens.pipeline.labels import Key, Labels
 from rooflens.pipeline.page_runs import Once, Told, read_pages
-from rooflens.pipeline.pages import Discover, Pages, is_loopback, with_model
-from rooflens.pipeline.probes import Sampled
+from rooflens.pipeline.pages import Pages, is_loopback, with_model
 from rooflens.pipeline.ring_reader import RingReader, said
 from rooflens.pipeline.totals import Totals
+from rooflens.pipeline.watch_settings import WatchSettings
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
@@ -36,35 +32,6 @@ GONE_KEPT_S = 600.0  # an engine that ended or died stays in sight for so long
 MOST_GONE = 64
 LEFT_OUT = f"more than {MOST_GONE} engines ended within {GONE_KEPT_S / 60:.0f} minutes: the last {MOST_GONE} are shown"
 MOST_PROBLEMS = 32  # lines; a folder full of damaged rings must not fill a page
-
-
-@dataclass(frozen=True, slots=True)
-class WatchSettings:
-    """What to watch and how.
-
-    ``folders`` are folders of rings, read unless ``use_rings`` is False; ``scrape_urls`` are metrics pages, read
-    every ``scrape_s`` seconds with ``scrape_token``, which is shown nowhere. ``hardware`` is what every engine runs on,
-    ``calibrations`` what such devices of this machine were measured to reach, of which an engine takes those of its
-    own; ``model_config`` is the config of a model whose engine
-    does not state it. ``discover`` finds local pages where there is neither a page nor a live ring; it is called in a
-    thread of its own. ``from_start`` also counts what rings held before; ``wanted`` says of a ring's path whether it is
-    to be read (default: all). ``probes`` sample the counters of devices and processes.
-    """
-
-    folders: Sequence[Path] = ()
-    scrape_urls: Sequence[str] = ()
-    hardware: HardwareSpec | None = None
-    model_config: Mapping[str, Any] | None = None
-    windows: WindowSettings = field(default_factory=WindowSettings)
-    tick_s: float = 1.0
-    scrape_s: float = 5.0
-    scrape_token: str | None = field(default=None, repr=False)
-    use_rings: bool = True
-    from_start: bool = False
-    wanted: Wanted | None = None
-    discover: Discover | None = None
-    calibrations: Sequence[Calibration] = ()
-    probes: Sequence[Sampled] = ()
 
 
 class Watch:
@@ -78,6 +45,7 @@ class Watch:
         self._follower = Follower(folders, settings.from_start, settings.wanted)
         self._devices = Devices(folders)
         self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover, settings.scrape_token)
+        self._feeds = Feeds(settings.feeds)
         self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)  # last: it starts threads
         self._labels, self._totals = Labels(), Totals()
         self._engines: dict[str, WatchedEngine] = {}
@@ -101,6 +69,7 @@ class Watch:
         self._guarded("device times", self._devices.read)
         self._guarded("counters", self.counters.look, self._engines)
         self._guarded("rings", self._read_rings)
+        self._guarded("feeds", self._read_feeds)
         self._guarded("pages", self._read_pages)
         now_s = time.monotonic()
         self._gone = {key: gone for key, gone in self._gone.items() if now_s - gone[1] < GONE_KEPT_S}
@@ -124,6 +93,7 @@ class Watch:
         """Let go of every source."""
         self._follower.close()
         self._devices.close()
+        self._feeds.close()
         self._pages.close()
         self.counters.close()
 
@@ -195,6 +165,25 @@ class Watch:
         if told.over:
             self._end(run, State.ENDED)
 
+    def _read_feeds(self) -> None:
+        for told in self._feeds.read(self._guarded):
+            self._guarded(told.name, self._read_feed, told)
+        for run in self._feeds.left():
+            self._end(run, State.UNREACHABLE)
+
+    def _read_feed(self, told: FeedTold) -> None:
+        """One engine of a feed; one that is over is told of a last time."""
+        run, batch, now_s = told.run, told.batch, time.monotonic()
+        if run not in self._engines and not len(batch.steps) and told.over:
+            return
+        info = with_model(batch.info, self.settings.model_config)
+        rank = info.rank if info else 0
+        self._engine(run, told.feed.kind, info, rank, told.from_monotonic_s or now_s, empty_table())
+        self._engines[run].here = told.feed.here
+        self._take(run, batch, info, now_s, told.state)
+        if told.over:
+            self._end(run, told.state)
+
     def _engine(
         self, run: str, source: SourceKind, info: EngineInfo | None, rank: int, from_s: float, before: StepTable
     ) -> None:
@@ -244,7 +233,7 @@ class Watch:
         views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
         views.sort(key=lambda view: (view.model_name, view.engine))
         pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles, self._aside.unsure)
-        sources = (*self._follower.health(), *self._read_out.values(), *pages)
+        sources = (*self._follower.health(), *self._read_out.values(), *self._feeds.health(), *pages)
         devices = self.counters.views(views)
         return Snapshot(
             number=self.snapshot.number + 1,
@@ -270,6 +259,8 @@ class Watch:
         failures = dict(self._failures)
         failures[SourceKind.RING] += self._follower.failures
         failures[SourceKind.METRICS] += self._pages.failures
+        for kind, count in self._feeds.failures.items():
+            failures[kind] += count
         for kind in SourceKind:
             up = sum(source.kind is kind and source.state is State.LIVE for source in sources)
             found.append(Sample(metrics.SOURCES_UP, (str(kind),), float(up)))
