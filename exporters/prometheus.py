@@ -14,8 +14,8 @@ from functools import lru_cache
 from itertools import accumulate
 
 from rooflens.catalogue import CATALOGUE
-from rooflens.live_records import HistogramValue, Sample, Snapshot
-from rooflens.metric_records import Kind, Metric
+from rooflens.live_records import Snapshot
+from rooflens.metric_records import HistogramValue, Kind, Metric, Sample
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"

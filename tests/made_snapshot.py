@@ -22,17 +22,15 @@ from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
 from rooflens.live_records import (
     Derived,
     EngineView,
-    HistogramValue,
     KindFigures,
     Progress,
-    Sample,
     Snapshot,
     SourceHealth,
     SourceKind,
     State,
     WindowFigures,
 )
-from rooflens.metric_records import ENGINE_LABELS, Kind, Metric
+from rooflens.metric_records import ENGINE_LABELS, HistogramValue, Kind, Metric, Sample
 from rooflens.model_records import RegimeFigures
 from rooflens.records import EngineInfo, StepKind, StepTable
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rooflens.findings import Finding
-    from rooflens.metric_records import Metric
+    from rooflens.metric_records import Sample
 
 
 NOT_READ_YET = "not read yet"  # what a page says of itself before its first answer, which is no problem
@@ -216,27 +216,6 @@ class WindowFigures:
     expected_s: float | None = None
     reachable_s: float | None = None
     counters: WindowCounters | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HistogramValue:
-    """``counts`` of each bucket of the metric, not cumulative, the last one above every bound; ``total`` is the sum."""
-
-    counts: tuple[int, ...]
-    total: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One series at one moment: ``labels`` are the values of ``metric.labels`` in their order.
-
-    ``created_unix_s`` is when a counter or histogram began at zero; None for the other kinds.
-    """
-
-    metric: Metric
-    labels: tuple[str, ...]
-    value: float | HistogramValue
-    created_unix_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,3 +71,24 @@ def engine_metric(
 ) -> Metric:  # fmt: skip
     """A metric of one engine: model_name and engine come first."""
     return Metric(PREFIX + name, kind, unit, text, (*ENGINE_LABELS, *labels), reading, values or {}, buckets, page)
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValue:
+    """``counts`` of each bucket of the metric, not cumulative, the last one above every bound; ``total`` is the sum."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series at one moment: ``labels`` are the values of ``metric.labels`` in their order.
+
+    ``created_unix_s`` is when a counter or histogram began at zero; None for the other kinds.
+    """
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float | HistogramValue
+    created_unix_s: float | None = None

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from rooflens import catalogue
 from rooflens.catalogue import CATALOGUE
 from rooflens.exporters.prometheus import MOST_LABEL_CHARACTERS, render
-from rooflens.live_records import HistogramValue, Sample, Snapshot
-from rooflens.metric_records import Kind
+from rooflens.live_records import Snapshot
+from rooflens.metric_records import HistogramValue, Kind, Sample
 
 Series = tuple[str, frozenset[tuple[str, str]]]
 HOSTILE = (

@@ -17,8 +17,8 @@ from rooflens.analyzer.roofline import Roofline
 from rooflens.catalogue import CATALOGUE
 from rooflens.collector.tables import empty_table
 from rooflens.findings import Code, Finding, Price, Severity, Status
-from rooflens.live_records import HistogramValue, SourceKind
-from rooflens.metric_records import Metric
+from rooflens.live_records import SourceKind
+from rooflens.metric_records import HistogramValue, Metric
 from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.time_parts import TimeParts
 from rooflens.pipeline.totals import EngineTotals, Totals

@@ -16,8 +16,8 @@ from rooflens import catalogue as metrics
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.roofline import Roofline
 from rooflens.findings import Code, Finding, Severity, Status
-from rooflens.live_records import EngineView, HistogramValue, Snapshot, State
-from rooflens.metric_records import Kind, Metric
+from rooflens.live_records import EngineView, Snapshot, State
+from rooflens.metric_records import HistogramValue, Kind, Metric
 from rooflens.pipeline import watch as watch_module
 from rooflens.pipeline.watch import Watch
 from rooflens.records import RooflensError

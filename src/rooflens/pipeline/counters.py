@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflens import catalogue as metrics
-from rooflens.live_records import HistogramValue, Sample
-from rooflens.metric_records import Metric
+from rooflens.metric_records import HistogramValue, Metric, Sample
 
 BOUNDS = np.array(metrics.STEP_BUCKETS_S)
 Column = NDArray[Any]

@@ -8,8 +8,7 @@ from functools import lru_cache
 from rooflens import device_metrics as metrics
 from rooflens.analyzer.hardware import all_names, known_hardware
 from rooflens.device_records import DeviceFacts, DeviceSample, DeviceView
-from rooflens.live_records import Sample
-from rooflens.metric_records import Metric
+from rooflens.metric_records import Metric, Sample
 from rooflens.pipeline.counters import Sum
 
 NOT_KNOWN = "unknown"  # a label cannot be left out, and an empty one is left out by Prometheus

@@ -25,7 +25,8 @@ from rooflens.device_records import (
     ProcessSample,
     WindowCounters,
 )
-from rooflens.live_records import EngineView, Sample
+from rooflens.live_records import EngineView
+from rooflens.metric_records import Sample
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline.device_history import DeviceHistory
 from rooflens.pipeline.device_totals import DeviceTotals

@@ -11,8 +11,8 @@ from rooflens import catalogue as metrics
 from rooflens import device_metrics
 from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.findings import FINDINGS, Status
-from rooflens.live_records import EngineView, Sample, State
-from rooflens.metric_records import Metric
+from rooflens.live_records import EngineView, State
+from rooflens.metric_records import Metric, Sample
 
 NOT_KNOWN = "unknown"  # a label cannot be left out
 # The figures of a window say nothing of an engine that has made no steps for as long as several reads of a page are

@@ -11,8 +11,8 @@ from rooflens import device_metrics
 from rooflens.analyzer.rules import RULES
 from rooflens.analyzer.sums import steps_of
 from rooflens.findings import Finding, Status
-from rooflens.live_records import Sample, SourceKind
-from rooflens.metric_records import Metric
+from rooflens.live_records import SourceKind
+from rooflens.metric_records import Metric, Sample
 from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.counters import Histogram, Sum
 from rooflens.pipeline.labels import Key

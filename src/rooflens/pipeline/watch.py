@@ -10,7 +10,8 @@ from typing import Any
 from rooflens import __version__
 from rooflens import catalogue as metrics
 from rooflens.collector.tables import empty_table
-from rooflens.live_records import EngineView, Sample, Snapshot, SourceHealth, SourceKind, State
+from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
+from rooflens.metric_records import Sample
 from rooflens.pipeline.beside import Aside, Kin, kin, set_aside
 from rooflens.pipeline.device_watch import DeviceWatch
 from rooflens.pipeline.devices import Devices
