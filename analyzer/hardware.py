@@ -23,6 +23,7 @@ OWN_FILE = (
 )
 LINK_KEY = "link.bandwidth_per_direction_bytes_per_s"
 # Less than any device has: a figure below it is in GB, GB/s or TFLOP/s and not in the SI unit that its name says.
+CLOCK_ROUNDING = 1.01  # peaks are printed in three digits
 LEAST = {"memory_bytes": 1e6, "memory_bandwidth_bytes_per_s": 1e8, "flops_per_s": 1e9, "bandwidth_bytes_per_s": 1e6}
 
 
@@ -142,12 +143,16 @@ def _clock_scale(clock: Mapping[str, Any] | None, peak: Mapping[str, float]) -> 
 
 
 def _datasheet_clock_hz(clock: Mapping[str, Any] | None, peak: Mapping[str, float]) -> float | None:
-    """The clock at which the units of the device reach its printed peak; None where its units are not stated."""
+    """The clock at which the units of the device reach its printed peak; None where its units are not stated.
+
+    None as well where that is beyond its highest clock: the peak is then not of these units.
+    """
     if clock is None:
         return None
     fmt = "fp16" if "flop_per_clock_per_sm_fp16" in clock else "bf16"  # a part without bf16 states fp16
     each = f"flop_per_clock_per_sm_{fmt}"
-    return peak[fmt] / (_positive(clock["sm_count"], "sm_count") * _positive(clock[each], each))
+    hertz = peak[fmt] / (_positive(clock["sm_count"], "sm_count") * _positive(clock[each], each))
+    return hertz if hertz <= CLOCK_ROUNDING * _positive(clock["max_clock_hz"], "max_clock_hz") else None
 
 
 def _rates(table: Mapping[str, Any], name: str) -> dict[str, float]:

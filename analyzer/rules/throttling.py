@@ -30,7 +30,8 @@ def throttling(case: Case) -> Finding:
     force for most of the time names the cause and what to do; a power cap with a draw below 0.75 of the limit while it
     was in force is one of the platform and not of the card. Of several devices the slowest counts, at whose speed the
     others run, with its own reasons and power; the evidence names it. Clocks count while steps were under way: an idle
-    device lowers its own. cannot_tell where the clocks, or what kernels reach, are not known. The price is the
+    device lowers its own. cannot_tell where the clocks, or what kernels reach, are not known; a device that tells no
+    memory clock is judged by its SM clock while it tells of reasons and none is in force. The price is the
     difference as far as it is seen; at the low end beyond what slow kernels take, at the high end all that the clocks
     may cost.
     """
@@ -43,9 +44,11 @@ def throttling(case: Case) -> Finding:
     unknown = [name for name, ratio in ((SM_CLOCK, clocks.sm), (MEMORY_CLOCK, clocks.memory)) if ratio is None]
     low = low_clocks(clocks)
     if not low:
-        if unknown:
+        if _matters(unknown, counters):
             return cannot_tell(case, CODE, f"{' and '.join(unknown)} beside the highest: {NO_COUNTERS}")
-        text = f"the clocks are at their highest{flags_text(counters)}"
+        text = "the SM clock is at its highest and nothing holds the device down; it tells no memory clock"
+        if not unknown:
+            text = f"the clocks are at their highest{flags_text(counters)}"
         return cleared(case, CODE, text, *_evidence(counters, clocks))
     return _judge(case, counters, clocks, low, unknown)
 
@@ -67,13 +70,18 @@ def _judge(case: Case, counters: WindowCounters, clocks: Clocks, low: tuple[str,
         text = f"the steps took less than the device can take with {seen}: that was not their clock"
         return cleared(case, CODE, text, *evidence)
     if shown < LEAST_COST_RATIO:
-        if unknown:
+        if _matters(unknown, counters):
             return cannot_tell(case, CODE, f"{' and '.join(unknown)} beside the highest: {NO_COUNTERS}")
         text = f"{seen} costs these steps {shown:.1%} of their time"
         if possible >= LEAST_COST_RATIO:
             text = f"{seen}, and the steps are as fast as published ones, whose clocks nobody recorded"
         return cleared(case, CODE, text + flags_text(counters), *evidence)
     return _firing(case, counters, clocks, low, cost, evidence)
+
+
+def _matters(unknown: list[str], counters: WindowCounters) -> bool:
+    """Whether a clock that is not known may cost: not that of a memory without one where no reason is in force."""
+    return bool(unknown) and (unknown != [MEMORY_CLOCK] or not counters.throttled_ratio or bool(reasons_of(counters)))
 
 
 def _firing(

@@ -190,6 +190,22 @@ def test_an_h100_that_is_as_fast_as_published_is_not_throttled(megahertz: int) -
         assert float(shares["cost_share_by_clocks_alone"] or 0.0) > 0.09
 
 
+def test_a_device_without_a_memory_clock_clears_by_its_sm_clock() -> None:
+    """A GB10 tells no memory clock: nothing in force and a high SM clock is enough, a reason in force is not."""
+    silent: dict[str, Any] = {"sm_clock_ratio": 1.0, "memory_clock_ratio": None}
+    found = judge(prompts(), **silent, throttled_ratio={Throttle.POWER_CAP: 0.0})
+    assert (found.status, "tells no memory clock" in found.summary) == (Status.CLEARED, True)
+    assert judge(prompts(), **silent, throttled_ratio=CAPPED).status is Status.CANNOT_TELL
+    assert judge(prompts(), **silent, throttled_ratio={}).status is Status.CANNOT_TELL
+
+
+def test_no_printed_clock_is_beyond_the_highest() -> None:
+    """The printed peak of a GB10 would need 1.05 times its highest clock: it is of other units."""
+    gb10 = find_hardware("gb10-dgx-spark")
+    assert gb10.datasheet_clock_hz is None
+    assert gb10.ceiling_flops_per_s == gb10.peak_flops_per_s
+
+
 def partly_timed(device_s: float, steps: int) -> StepTable:
     """60 prompts in 0.240 s each, of which the device timed the first ``steps``."""
     table = prompts(observed_s=0.240, device_s=np.where(np.arange(60) < steps, device_s, 0.0))
