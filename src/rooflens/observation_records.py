@@ -14,7 +14,11 @@ class Observation:
     network, the queue and the load's own gaps, and are never those of the server's steps. ``ttft_s``, ``tpot_s``,
     ``itl_s`` and ``e2e_s`` are by statistic ("mean", "p50", "p90", "p99", ...). ``generated_tokens_per_s`` is over
     the whole ``duration_s``. ``concurrency`` is the most requests at a time, ``batch`` sequences in a step where the
-    origin knows that. ``withheld`` are figures that are there and not used, each with the reason.
+    origin knows that; ``concurrency_mean`` is the mean of requests in flight. ``label`` is what the origin calls this
+    point among several ("tg128 @ d4096"), ``phase`` "prefill" or "decode" where it measured one of them alone.
+    ``rate_std_per_s`` is the standard deviation of its rate between repetitions. ``quantization`` and ``kv_dtype`` are
+    formats as the origin spells them, ``weight_bytes`` what it says the weights take. ``withheld`` are figures that
+    are there and not used, each with the reason; ``complaints`` what cannot be and was left out, or does not agree.
     """
 
     origin: str
@@ -46,3 +50,12 @@ class Observation:
     e2e_s: Mapping[str, float] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    label: str | None = None
+    phase: str | None = None
+    concurrency_mean: float | None = None
+    rate_std_per_s: float | None = None
+    quantization: str | None = None
+    kv_dtype: str | None = None
+    weight_bytes: float | None = None
+    tensor_parallel: int | None = None
+    complaints: tuple[str, ...] = ()
