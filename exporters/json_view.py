@@ -25,7 +25,7 @@ FACTS = (
     "state_dtype", "kv_blocks", "block_tokens", "max_sequences", "max_batched_tokens", "max_context_tokens",
     "graph_mode", "attention_backend", "moe_backend", "async_scheduling", "concurrent_batches", "prefix_caching",
     "chunked_prefill", "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "context_parallel",
-    "speculative_method", "speculative_tokens", "device",
+    "speculative_method", "speculative_tokens", "device", "role",
 )  # fmt: skip
 MOST_PROBLEMS = 64  # as many as there may be pages, or files that somebody looks at one by one
 MOST_SOURCES = 256  # those with a problem last; a folder may be full of rings that cannot be read

@@ -22,6 +22,7 @@ FLOOR = (
     "model_records",
     "device_records",
     "calibration_records",
+    "group_records",
     "live_records",
     "log_records",
     "observation_records",

@@ -12,6 +12,8 @@ from rooflens.adapters.facts import MOST_LIST, plain
 from rooflens.records import EngineInfo, KVGroup
 from rooflens.ring_folder import host_name
 
+ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}  # of a KV connector; kv_both may be anything
+
 
 def _get(value: Any, *names: str) -> Any:
     """The attribute at the end of a chain, None where it breaks off."""
@@ -109,4 +111,5 @@ def engine_info(scheduler: Any, instance: str) -> EngineInfo:
         speculative_method=_word(_get(speculative, "method")),
         speculative_tokens=_get(speculative, "num_speculative_tokens"),
         device=_word(_get(config, "device_config", "device_type")),
+        role=ROLES.get(str(_get(config, "kv_transfer_config", "kv_role"))),
     )

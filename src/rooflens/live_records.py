@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflens.calibration_records import Ceiling
 from rooflens.device_records import DeviceView, WindowCounters
+from rooflens.group_records import GroupView
 from rooflens.model_records import HardwareSpec, RegimeFigures, StepAnalysis
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
@@ -273,7 +274,7 @@ class Snapshot:
     """All that an exporter or a view may see, published by one assignment; ``number`` counts up from 1.
 
     ``loop_s`` is what the last turn of the loop cost. ``problems`` are what hinders the sidecar as a whole,
-    one line each with the next step.
+    one line each with the next step. ``groups`` are those of the engines that belong together.
     """
 
     number: int
@@ -286,3 +287,4 @@ class Snapshot:
     samples: tuple[Sample, ...] = ()
     problems: tuple[str, ...] = ()
     devices: tuple[DeviceView, ...] = ()
+    groups: tuple[GroupView, ...] = ()

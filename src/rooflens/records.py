@@ -61,7 +61,7 @@ class EngineInfo:
 
     ``model_config`` holds the architecture fields of the model's own config.json with every path removed;
     dtypes are written as the engine writes them (bfloat16, fp8_e4m3, ...), ``state_dtype`` that of the states of linear
-    attention or Mamba; sizes are counts or tokens.
+    attention or Mamba; sizes are counts or tokens. ``role`` is prefill or decode of one that does only that part.
     """
 
     instance: str
@@ -102,6 +102,7 @@ class EngineInfo:
     device: str | None = None
     device_uuids: tuple[str, ...] = ()
     schema: int = SCHEMA
+    role: str | None = None
     unread: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
