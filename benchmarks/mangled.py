@@ -12,7 +12,8 @@ NUMBERS = (
 PIECES = (
     b"", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n", b"\x1b[31m", b"{", b"}", b"[", b"]", b'"', b"\\", b",",
     b":", b"=", b"#", b"%", b" " * 500, b"(" * 300, b"[" * 3000, b"{" * 3000, b"a" * 5000, "é".encode() * 99,
-    b"\xe2\x82", b"'", b"<", b"$(", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc7\xff", b"\x91" * 800,
+    b"\xe2\x82", b"'", b"<", b"$(", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc7\xff",
+    b"\x91" * 800,
 )  # fmt: skip
 DIGITS = frozenset(b"0123456789.-+eE")
 LONGEST = 1 << 18  # bytes: longer inputs say nothing that these do not

@@ -32,13 +32,16 @@ def _at(fact: str, *keys: str | int) -> Place:
     return Place(fact, keys)
 
 
-MODELS = (_at("model_name", "data", 0, "id"), _at("max_context_tokens", "data", 0, "max_model_len"))
+MODELS = (
+    _at("model_name", "data", 0, "id"), _at("base_model_name", "data", 0, "root"),
+    _at("max_context_tokens", "data", 0, "max_model_len"),
+)  # fmt: skip
 VERSION = (_at("engine_version", "version"),)
 SGLANG = (
-    _at("model_name", "served_model_name"), _at("model_name", "model_path"), _at("engine_version", "version"),
-    _at("weight_dtype", "dtype"), _at("quantization", "quantization"), _at("kv_dtype", "kv_cache_dtype"),
-    _at("tensor_parallel", "tp_size"), _at("tensor_parallel", "tp"), _at("data_parallel", "dp_size"),
-    _at("data_parallel", "dp"), _at("pipeline_parallel", "pp_size"), _at("max_sequences", "max_running_requests"),
+    _at("model_name", "served_model_name"), _at("model_name", "model_path"), _at("base_model_name", "model_path"),
+    _at("engine_version", "version"), _at("weight_dtype", "dtype"), _at("quantization", "quantization"),
+    _at("kv_dtype", "kv_cache_dtype"), _at("tensor_parallel", "tp_size"), _at("tensor_parallel", "tp"),
+    _at("data_parallel", "dp_size"), _at("data_parallel", "dp"), _at("pipeline_parallel", "pp_size"), _at("max_sequences", "max_running_requests"),
     _at("max_context_tokens", "context_length"), _at("max_batched_tokens", "chunked_prefill_size"),
     _at("block_tokens", "page_size"), _at("attention_backend", "attention_backend"),
     _at("moe_backend", "moe_runner_backend"), _at("speculative_method", "speculative_algorithm"),
@@ -76,6 +79,8 @@ def facts_from(answers: Mapping[str, str], engine: str) -> dict[str, Any]:
         if engine == "sglang" and path != "/v1/models" and (tokens := _pool_tokens(data)) is not None:
             found.setdefault("kv_blocks", tokens // found.get("block_tokens", 1))
             found.setdefault("block_tokens", 1)
+    if found.get("base_model_name") == found.get("model_name"):
+        found.pop("base_model_name", None)
     return found
 
 
@@ -95,7 +100,7 @@ def _value(data: Any, place: Place) -> Any:
         inside = isinstance(data, Mapping) if isinstance(key, str) else isinstance(data, list) and key < len(data)
         data = (data.get(key) if isinstance(data, Mapping) else data[key]) if inside else None
     if isinstance(data, str):
-        data = _name(data) if place.fact == "model_name" else word(data)
+        data = _name(data) if place.fact.endswith("model_name") else word(data)
         if not data or data.casefold() in ("auto", "none", "null"):
             return None
     return data if data is not None and fits(place.fact, _ANNOTATIONS[place.fact], data) else None

@@ -60,8 +60,10 @@ class EngineInfo:
     """What an engine is, as far as it says; a field is None while it is not known.
 
     ``model_config`` holds the architecture fields of the model's own config.json with every path removed;
-    dtypes are written as the engine writes them (bfloat16, fp8_e4m3, ...), ``state_dtype`` that of the states of linear
-    attention or Mamba; sizes are counts or tokens. ``role`` is prefill or decode of one that does only that part.
+    ``base_model_name`` is the name that the model has where it comes from, without an organisation or a folder, told
+    where the served name is another; dtypes are written as the engine writes them (bfloat16, fp8_e4m3, ...),
+    ``state_dtype`` that of the states of linear attention or Mamba; sizes are counts or tokens. ``role`` is prefill or
+    decode of one that does only that part.
     """
 
     instance: str
@@ -73,6 +75,7 @@ class EngineInfo:
     start_unix_s: float | None = None
     runner: str | None = None
     model_name: str | None = None
+    base_model_name: str | None = None
     model_config: Mapping[str, Any] | None = None
     weight_dtype: str | None = None
     quantization: str | None = None

@@ -18,7 +18,7 @@ VLLM = {
         "object": "list",
         "data": [{
             "id": "meta-llama/Llama-3.1-8B-Instruct", "object": "model", "created": 1764000000, "owned_by": "vllm",
-            "root": "/models/llama", "parent": None, "max_model_len": 8192,
+            "root": "/models/Meta-Llama-3.1-8B", "parent": None, "max_model_len": 8192,
         }],
     },
     "/version": {"version": "0.32.0"},
@@ -38,7 +38,7 @@ SGLANG = {
 LLAMA_CPP = {
     "/props": {
         "default_generation_settings": {"n_ctx": 65536}, "total_slots": 4,
-        "model_alias": "unsloth/Qwen3.6-35B-A3B-GGUF", "model_path": "/home/me/x.gguf", "build_info": "b8681-Debian", "chat_template": "long",
+        "model_alias": "unsloth/Qwen3.6-35B-A3B-GGUF", "model_path": "/models/x.gguf", "build_info": "b8681-Debian",
     },
 }  # fmt: skip
 TGI = {
@@ -55,7 +55,8 @@ def told(answers: dict[str, Any], engine: str) -> dict[str, Any]:
 
 def test_each_engine_by_its_own_pages() -> None:
     assert told(VLLM, "vllm") == {
-        "model_name": "Llama-3.1-8B-Instruct", "max_context_tokens": 8192, "engine_version": "0.32.0",
+        "model_name": "Llama-3.1-8B-Instruct", "base_model_name": "Meta-Llama-3.1-8B", "max_context_tokens": 8192,
+        "engine_version": "0.32.0",
     }  # fmt: skip
     assert told(SGLANG, "sglang") == {
         "model_name": "Qwen3-8B", "engine_version": "0.5.9", "quantization": "fp8", "kv_dtype": "fp8_e4m3",
