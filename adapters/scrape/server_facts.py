@@ -37,15 +37,18 @@ MODELS = (
     _at("max_context_tokens", "data", 0, "max_model_len"),
 )  # fmt: skip
 VERSION = (_at("engine_version", "version"),)
-SGLANG = (
-    _at("model_name", "served_model_name"), _at("model_name", "model_path"), _at("base_model_name", "model_path"),
-    _at("engine_version", "version"), _at("weight_dtype", "dtype"), _at("quantization", "quantization"),
-    _at("kv_dtype", "kv_cache_dtype"), _at("tensor_parallel", "tp_size"), _at("tensor_parallel", "tp"),
-    _at("data_parallel", "dp_size"), _at("data_parallel", "dp"), _at("pipeline_parallel", "pp_size"), _at("max_sequences", "max_running_requests"),
-    _at("max_context_tokens", "context_length"), _at("max_batched_tokens", "chunked_prefill_size"),
-    _at("block_tokens", "page_size"), _at("attention_backend", "attention_backend"),
-    _at("moe_backend", "moe_runner_backend"), _at("speculative_method", "speculative_algorithm"),
-    _at("speculative_tokens", "speculative_num_draft_tokens"),
+SGLANG = tuple(
+    _at(fact, key)
+    for fact, key in (
+        ("model_name", "served_model_name"), ("model_name", "model_path"), ("base_model_name", "model_path"),
+        ("engine_version", "version"), ("weight_dtype", "dtype"), ("quantization", "quantization"),
+        ("kv_dtype", "kv_cache_dtype"), ("tensor_parallel", "tp_size"), ("tensor_parallel", "tp"),
+        ("data_parallel", "dp_size"), ("data_parallel", "dp"), ("pipeline_parallel", "pp_size"),
+        ("max_sequences", "max_running_requests"), ("max_context_tokens", "context_length"),
+        ("max_batched_tokens", "chunked_prefill_size"), ("block_tokens", "page_size"),
+        ("attention_backend", "attention_backend"), ("moe_backend", "moe_runner_backend"),
+        ("speculative_method", "speculative_algorithm"), ("speculative_tokens", "speculative_num_draft_tokens"),
+    )
 )  # fmt: skip
 LLAMA_CPP = (
     _at("model_name", "model_alias"), _at("model_name", "model_path"), _at("engine_version", "build_info"),
