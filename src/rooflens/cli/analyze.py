@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflens.cli.amounts import count
 from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.embedded import best_threads
 from rooflens.cli.find_rings import not_recorded, rings_at
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_calibration_option(parser)
     add("--model", metavar="NAME", help="the model, or its config.json, of a recording that does not state it")
+    add("--devices", type=count, metavar="N", help="devices in all, of a benchmark's result that does not tell")
     add("--json", action="store_true", help="a JSON array with one object a ring, in SI units, null for not known")
 
 
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     """Report every ring; those that cannot be read are one line each, and make the exit code 2."""
     paths = rings_at(args.rings)
     of_ring = _full_report(args.hardware, args.calibration) if find_spec("numpy") else _raw_report
-    asked = Asked(args.hardware, args.model, args.calibration)
+    asked = Asked(args.hardware, args.model, args.calibration, args.devices)
 
     def report(path: Path) -> tuple[dict[str, Any], str]:
         other = format_of(path)

@@ -24,6 +24,7 @@ class Asked:
     hardware: str | None = None
     model: str | None = None
     calibration: str | None = None
+    devices: int | None = None
 
 
 class Format(Protocol):
@@ -39,7 +40,7 @@ class Format(Protocol):
 
 
 # In the order in which they are asked: the surest signs first.
-FORMATS: tuple[str, ...] = ()
+FORMATS: tuple[str, ...] = ("benchmark",)
 
 
 def format_of(path: Path) -> Callable[[Path, Asked], tuple[dict[str, Any], str]] | None:
