@@ -14,6 +14,7 @@ SGLANG, OFFLINE, TRTLLM = "sglang bench_serving", "sglang bench_offline_throughp
 LATENCY, THROUGHPUT = "vllm bench latency", "vllm bench throughput"
 HEADING = re.compile(r"^\s*=+ (Serving|Offline Throughput) Benchmark Result =+\s*$")
 TRT_HEADING = re.compile(r"^\s*=? ?(PERFORMANCE OVERVIEW|REQUEST DETAILS|PYTORCH BACKEND|ENGINE DETAILS)\s*$")
+TRT_DATASET = re.compile(r"^\s*=? ?(?:DATASET DETAILS|DECODING STATISTICS\b.{0,60})\s*$")
 RULE = re.compile(r"^\s*={20,}\s*$")
 LABEL = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 ,._/%\[\]()+-]{1,79}?)\s*:(?:\s+|$)(.{0,200})")
 BREAKDOWN = re.compile(r"^\s*\[(TPOT|TTFT|Latency|AL|GTPS|DT|ADT|DAR)\] (\w{3,7})\s*:\s*(\S{1,40})")
@@ -34,6 +35,7 @@ class Labelled:
         self.drafts: list[Draft] = []
         self._seen: set[str] = set()
         self._inside = False  # between the rules of a block: what is not understood there is named
+        self._closed = False
         self._arguments: dict[str, str] = {}
 
     def take(self, line: str) -> None:
@@ -45,16 +47,18 @@ class Labelled:
             self._inside = True
         elif (heading := TRT_HEADING.match(line)) is not None:
             self._trtllm(heading[1])
+        elif TRT_DATASET.match(line) is not None:
+            self._closed = True  # lengths of the data set in columns, which the report told as means already
         elif RULE.match(line) is not None:
             self._inside = False
         elif self._offline(line) or self._breakdown(line):
             pass
-        elif (found := LABEL.match(line)) is not None:
+        elif not self._closed and (found := LABEL.match(line)) is not None:
             self._labelled(found[1], found[2])
 
     def _begin(self, origin: str, client: bool, engine: str | None = None) -> Draft:
         self.drafts.append(Draft(origin, client, engine))
-        self._seen = set()
+        self._seen, self._closed = set(), False
         draft = self.drafts[-1]
         draft.model(self._arguments.get("model") or self._arguments.get("model_path"))
         if client:

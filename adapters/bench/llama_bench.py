@@ -106,7 +106,7 @@ def _model(draft: Draft, kind: str, file: object) -> None:
     found = TYPE.search(kind)
     name, stored = (kind[: found.start()], _stored(found[1], found[2])) if found else (kind, None)
     if isinstance(file, str) and file.strip():
-        stem = model_name(file).removesuffix(".gguf")
+        stem = model_name(file).rpartition("/")[2].removesuffix(".gguf")
         named = IN_NAME.search(stem)
         name = stem[: named.start()] if named else stem
         stored = stored or (named[1].upper().removeprefix("UD-") if named else None)

@@ -76,6 +76,7 @@ NUMBERS: Mapping[str, str] = {
     "acceptance length": "acceptance_length",
     "spec decode acceptance length": "acceptance_length",
     "tp size": "tensor_parallel",
+    "token throughput": "generated_tokens_per_s",  # trtllm-bench 0.17
 }
 WITHHELD: Mapping[str, str] = {
     "peak output token throughput": PEAK,
@@ -112,8 +113,9 @@ total input text tokens, total input vision tokens, total input text, total inpu
 max runtime batch size, max runtime tokens, scheduling policy, kv memory percentage, issue rate, model, model path,
 engine directory, tensorrt llm version, tensorrt-llm version, dtype, kv cache dtype, quantization, max input length,
 max sequence length, revision, per gpu output throughput, time to second token, time to first output token,
-good request count, dataset path, number of sequences, per user output speed, max concurrent requests,
-peak concurrent requests, total input sequences, rtfx (inverse real-time factor), input sequence throughput
+good request count, dataset path, number of sequences, per user output speed, per user output speed [1/tpot],
+max concurrent requests, peak concurrent requests, total input sequences, rtfx (inverse real-time factor),
+input sequence throughput
 """
 ASIDE = frozenset(" ".join(name.split()) for name in ASIDE_NAMES.split(","))
 

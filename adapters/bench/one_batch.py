@@ -11,12 +11,13 @@ from rooflens.adapters.bench.draft import Draft
 from rooflens.adapters.bench.names import LAST, TOTAL_TOKENS
 
 ONE_BATCH, SERVER = "sglang bench_one_batch", "sglang bench_one_batch_server"
-PREFILL = re.compile(r"^\s*Prefill\. latency:\s*(\S{1,20}) (ms|s), throughput:\s*(\S{1,20}) token/s")
+# The first release wrote seconds and called them ms.
+PREFILL = re.compile(r"^\s*Prefill\. latency:\s*(\S{1,20}) (?:ms|s), throughput:\s*(\S{1,20}) token/s")
 DECODE = re.compile(
-    r"^\s*Decode\.\s+(?:median )?latency:\s*(\S{1,20}) (ms|s), (?:median )?throughput:\s*(\S{1,20}) token/s"
+    r"^\s*Decode\.\s+(?:median )?latency:\s*(\S{1,20}) (?:ms|s), (?:median )?throughput:\s*(\S{1,20}) token/s"
 )
 STEP = re.compile(r"^\s*Decode (\d{1,7})\. (?:Batch size: (\d{1,7}), )?latency:")
-TOTAL = re.compile(r"^\s*Total\. latency:\s*(\S{1,20}) (ms|s)")
+TOTAL = re.compile(r"^\s*Total\. latency:\s*(\S{1,20}) (?:ms|s)")
 SERVED = re.compile(
     r"^\s*(batch size|input_len|output_len|latency|ttft|last generation throughput|input throughput|"
     r"output throughput|\(input \+ output\) throughput|acc_length|last_ttft):\s*(\S{1,30})"
@@ -94,17 +95,17 @@ class _Printed:
             self.drafts.clear()
         elif (found := PREFILL.match(line)) is not None:
             self.close()
-            latency, tokens = _seconds(*found.groups())
-            self._open = {"prefill_latency": latency, "prefill_throughput": amount(found[3]), "tokens": tokens}
+            latency, tokens = _seconds(found[1], found[2])
+            self._open = {"prefill_latency": latency, "prefill_throughput": amount(found[2]), "tokens": tokens}
         elif (found := STEP.match(line)) is not None and found[2]:
             self._open["batch_size"] = int(found[2])
         elif (found := DECODE.match(line)) is not None:
-            self._open["median_decode_latency"], batch = _seconds(*found.groups())
-            self._open["median_decode_throughput"] = amount(found[3])
+            self._open["median_decode_latency"], batch = _seconds(found[1], found[2])
+            self._open["median_decode_throughput"] = amount(found[2])
             if "median" not in line:  # one step of many, as until 0.3: the last is kept
                 self._open.setdefault("batch_size", round(batch) if batch else None)
         elif (found := TOTAL.match(line)) is not None:
-            self._open["total_latency"] = (amount(found[1]) or 0.0) * (1e-3 if found[2] == "ms" else 1.0)
+            self._open["total_latency"] = amount(found[1])
         elif (found := SERVED.match(line)) is not None:
             self._served(found[1], found[2])
 
@@ -127,12 +128,7 @@ class _Printed:
         self.drafts.append(one_batch({"batch_size": None, **told}))
 
 
-def _seconds(value: str, unit: str, rate: str) -> tuple[float | None, float | None]:
-    """(seconds, tokens of the rate): the first releases wrote seconds and called them ms."""
-    latency, each = amount(value), amount(rate)
-    if latency is None:
-        return None, None
-    seconds = latency * (1e-3 if unit == "ms" else 1.0)
-    if unit == "ms" and each and seconds * each < 0.5:
-        seconds = latency
-    return seconds, None if each is None else seconds * each
+def _seconds(value: str, rate: str) -> tuple[float | None, float | None]:
+    """(seconds, tokens that the rate is of)."""
+    seconds, each = amount(value), amount(rate)
+    return seconds, None if seconds is None or each is None else seconds * each

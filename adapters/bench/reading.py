@@ -24,6 +24,7 @@ BOXES = str.maketrans({"│": "|", "┃": "|", "║": "|", "￨": "|"})
 DRAWN = frozenset("┏━┳┓┡╇┩├┼┤└┴┘─╞═╪╡╭╮╰╯┌┬┐")
 TABLE = re.compile(r"^\s*\|(.*)\|\s*$")
 RULE = re.compile(r"^[\s|:=+-]*$")
+OPENING = re.compile(r"^\s*[{\[]", re.MULTILINE)
 CSV_HEAD = re.compile(r"^Metric,(?:avg|min|Value)\b", re.MULTILINE)
 METRIC_ROW = re.compile(
     r"^\s*[|│┃].{0,40}(?:time to first token|inter token latency|request latency|output token throughput)"
@@ -77,12 +78,9 @@ class Results:
 
 def looks_like(head: str) -> bool:
     """Whether a text that begins so is of benchmark results, by signs that nothing else has."""
-    start = head.lstrip("\ufeff \t\r\n")[:1]
-    if start in ("{", "["):
-        return any(f'"{one}"' in head and f'"{other}"' in head for one, other in KEYS)
-    return any(sign.search(head) is not None for sign in TEXTS) or bool(
-        re.search(r"^\s*[{\[]", head, re.MULTILINE) and '"avg_ts"' in head and '"n_gen"' in head
-    )
+    if OPENING.search(head) is not None and any(f'"{one}"' in head and f'"{other}"' in head for one, other in KEYS):
+        return True
+    return any(sign.search(head) is not None for sign in TEXTS)
 
 
 def read_results(path: Path) -> Results:
@@ -194,7 +192,7 @@ def _tables(lines: Sequence[str]) -> list[Draft]:
         if found is not None:
             if RULE.match(found[1]) is None:
                 group.append([cell.strip() for cell in found[1].split("|")])
-        elif (group and not set(line.strip()) <= set("┏━┳┓┡╇┩├┼┤└┴┘─╞═╪╡╭╮╰╯┌┬┐")) or (group and not line.strip()):
+        elif group and not (line.strip() and set(line.strip()) <= DRAWN):
             drafts += _table(group, tool)
             group = []
         llama_bench.note_build(line, drafts)

@@ -25,7 +25,10 @@ from rooflens.adapters.bench.names import ASIDE, NUMBERS, WITHHELD, latency, sta
 NEWER_KEYS = ("endpoint_type", "label", "failed", "max_output_tokens_per_s", "max_concurrent_requests")
 CHUNKED_RATIO = 1.3  # gaps so much longer than a token takes are of chunks that hold several
 CHUNKED = "inter-token latency is between streamed chunks, which held about {:.2g} tokens each: TPOT is a token's"
-FORMER_NAMES = ("quantization", "tensor_parallel", "gpu", "hardware", "dtype")  # of --metadata
+# What people write with --metadata, beside words of their own.
+HARDWARE_KEYS = ("gpu", "hardware", "accelerator", "gpu_type")
+PARALLEL_KEYS = ("tensor_parallel_size", "tensor_parallel", "tp_size", "tp")
+OWN_KEYS = (*HARDWARE_KEYS, *PARALLEL_KEYS, "model", "quantization")
 
 
 def is_serving(data: Mapping[str, Any]) -> bool:
@@ -42,6 +45,10 @@ def serving(data: Mapping[str, Any]) -> Draft:
     backend = data.get("backend") or data.get("endpoint_type")
     draft.word("engine", engine_of(backend) if isinstance(backend, str) else None)
     draft.model(data.get("model_id") or data.get("model"))
+    draft.word("hardware", next((data[name] for name in HARDWARE_KEYS if isinstance(data.get(name), str)), None))
+    draft.word("quantization", data.get("quantization"))
+    for name in PARALLEL_KEYS:
+        draft.number("tensor_parallel", data.get(name), name)
     _server_info(draft, data.get("server_info"))
     stamp = data.get("date")
     if isinstance(stamp, str):
@@ -65,7 +72,12 @@ def _field(draft: Draft, key: str, value: Any) -> None:
         draft.withheld_figure(name, value)
     elif name in NUMBERS:
         take_number(draft, name, value, key, "s")
-    elif name not in ASIDE and "queue" not in name and not name.startswith(("probe", "diffusion")):
+    elif (
+        name not in ASIDE
+        and key not in OWN_KEYS
+        and "queue" not in name
+        and not name.startswith(("probe", "diffusion"))
+    ):
         draft.not_known(key)
 
 
