@@ -32,6 +32,12 @@ def amount(text: str) -> float | None:
     return None if found is None else float(found[0].replace(",", ""))
 
 
+def finite_amount(text: str) -> float | None:
+    """The same where it is finite and above zero, to reckon with; else None."""
+    found = amount(text)
+    return found if found is not None and math.isfinite(found) and found > 0 else None
+
+
 def unit_behind(text: str) -> str:
     """The word behind the number that ``text`` begins with, in lower case: "ms" of "49.34 ms"."""
     shown = text.strip()[:MOST_CHARS].strip("*_` ")

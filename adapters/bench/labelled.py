@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rooflens.adapters.bench.amounts import SECONDS, amount, is_empty, named, unit_behind
+from rooflens.adapters.bench.amounts import SECONDS, amount, finite_amount, is_empty, named, unit_behind
 from rooflens.adapters.bench.draft import Draft
 from rooflens.adapters.bench.names import ASIDE, NUMBERS, WITHHELD, latency, statistic
 
@@ -16,7 +16,7 @@ HEADING = re.compile(r"^\s*=+ (Serving|Offline Throughput) Benchmark Result =+\s
 TRT_HEADING = re.compile(r"^\s*=? ?(PERFORMANCE OVERVIEW|REQUEST DETAILS|PYTORCH BACKEND|ENGINE DETAILS)\s*$")
 TRT_DATASET = re.compile(r"^\s*=? ?(?:DATASET DETAILS|DECODING STATISTICS\b.{0,60})\s*$")
 RULE = re.compile(r"^\s*={20,}\s*$")
-LABEL = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 ,._/%\[\]()+-]{1,79}?)\s*:(?:\s+|$)(.{0,200})")
+LABEL = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 ,._/%\[\]()+-]{1,79}?)[ \t]{0,4}:(?:\s+|$)(.{0,200})")
 BREAKDOWN = re.compile(r"^\s*\[(TPOT|TTFT|Latency|AL|GTPS|DT|ADT|DAR)\] (\w{3,7})\s*:\s*(\S{1,40})")
 THROUGHPUT_LINE = re.compile(r"^\s*Throughput: (\S{1,30}) requests/s(?:, (\S{1,30}) (?:total )?tokens/s)?"
                              r"(?:, (\S{1,30}) output tokens/s)?")  # fmt: skip
@@ -183,7 +183,7 @@ def take_number(draft: Draft, name: str, value: object, label: str, unit: str) -
 def keep_beside(draft: Draft, name: str, value: str) -> None:
     """What a withheld figure still tells: whether the count of tokens can be right."""
     if name == "total generated tokens (retokenized)":
-        check_retokenized(draft, amount(value))
+        check_retokenized(draft, finite_amount(value))
 
 
 def check_retokenized(draft: Draft, again: float | None) -> None:
@@ -221,7 +221,7 @@ def keep_aside(draft: Draft, name: str, value: str) -> None:
     elif name in ("peak concurrent requests", "max concurrent requests") and "concurrency" not in draft.values:
         draft.number("concurrency", value, name)
     elif name == "per gpu output throughput":
-        whole, each = draft.values.get("generated_tokens_per_s"), amount(value)
+        whole, each = draft.values.get("generated_tokens_per_s"), finite_amount(value)
         if whole and each and abs(whole / each - round(whole / each)) < 0.01:
             draft.number("devices", float(round(whole / each)), "devices")
 

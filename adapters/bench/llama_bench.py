@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rooflens.adapters.bench.amounts import amount, number_of, spread
+from rooflens.adapters.bench.amounts import MOST_CHARS, amount, number_of, spread
 from rooflens.adapters.bench.draft import Draft, model_name
 
 ORIGIN, ENGINE = "llama-bench", "llama.cpp"
 TEST = re.compile(r"^(?:pp ?(\d{1,9}))?\s?\+?\s?(?:tg ?(\d{1,9}))?(?:\s*@ ?d ?(\d{1,9}))?$", re.IGNORECASE)
-INSERT = re.compile(r"^\s*INSERT INTO \w{1,60} \(([^()]{1,4000})\) VALUES \((.{1,8000})\);?\s*$")
+INSERT = re.compile(r"^\s*INSERT INTO \w{1,60} \(([^()]{1,4000})\) VALUES \((.{1,8000})\);?$")
 VALUE = re.compile(r"'((?:[^']|'')*)'|([^',\s][^',]*)")
 BUILD = re.compile(r"^\s*build: (\w{1,40}) \((\d{1,9})\)")
 SIZE = {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
@@ -103,10 +103,11 @@ def _test(draft: Draft, counts: tuple[int, int, int], rate: float | None, std: f
 
 def _model(draft: Draft, kind: str, file: object) -> None:
     """The model's name and its mix of types: from the file's name, which says more, else from the description."""
+    kind = kind[:MOST_CHARS]
     found = TYPE.search(kind)
     name, stored = (kind[: found.start()], _stored(found[1], found[2])) if found else (kind, None)
     if isinstance(file, str) and file.strip():
-        stem = model_name(file).rpartition("/")[2].removesuffix(".gguf")
+        stem = model_name(file[-1000:]).rpartition("/")[2].removesuffix(".gguf")
         named = IN_NAME.search(stem)
         name = stem[: named.start()] if named else stem
         stored = stored or (named[1].upper().removeprefix("UD-") if named else None)
@@ -144,7 +145,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Draft]:
 
 def inserted(line: str) -> dict[str, str] | None:
     """The row that one INSERT of the SQL output adds; None for any other line."""
-    found = INSERT.match(line[:20000])
+    found = INSERT.match(line[:20000].rstrip())
     if found is None:
         return None
     values = [(a.replace("''", "'") if a or not b else b) for a, b in VALUE.findall(found[2])]

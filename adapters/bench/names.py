@@ -143,7 +143,8 @@ def statistic(word: str) -> str | None:
     if wanted in STATISTICS:
         return STATISTICS[wanted]
     number = wanted[1:]
-    return wanted if wanted[:1] == "p" and number.replace(".", "", 1).isdigit() and float(number) <= 100 else None
+    is_rank = wanted[:1] == "p" and len(wanted) < 9 and wanted.isascii() and number.replace(".", "", 1).isdigit()
+    return wanted if is_rank and float(number) <= 100 else None
 
 
 def latency(name: str) -> tuple[str, str] | None:

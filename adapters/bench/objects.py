@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 MOST_OBJECTS = 10_000
+MOST_FAULTS = 200  # a damaged file is not tried at every bracket
 OPENINGS = ("{", "[")
 
 
@@ -15,13 +16,15 @@ def objects_of(text: str) -> tuple[list[dict[str, Any]], list[str]]:
     broken: list[str] = []
     decoder = json.JSONDecoder()
     position, length = 0, len(text)
-    while position < length and len(found) < MOST_OBJECTS:
+    faults = 0
+    while position < length and len(found) < MOST_OBJECTS and faults < MOST_FAULTS:
         start = _next(text, position)
         if start is None:
             break
         try:
             value, position = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
+            faults += 1
             if text[start] == "[":  # its objects one by one: an array that was never closed
                 position = start + 1
                 continue

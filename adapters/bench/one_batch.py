@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rooflens.adapters.bench.amounts import amount, number_of
+from rooflens.adapters.bench.amounts import finite_amount, number_of
 from rooflens.adapters.bench.draft import Draft
 from rooflens.adapters.bench.names import LAST, TOTAL_TOKENS
 
@@ -96,16 +96,16 @@ class _Printed:
         elif (found := PREFILL.match(line)) is not None:
             self.close()
             latency, tokens = _seconds(found[1], found[2])
-            self._open = {"prefill_latency": latency, "prefill_throughput": amount(found[2]), "tokens": tokens}
+            self._open = {"prefill_latency": latency, "prefill_throughput": finite_amount(found[2]), "tokens": tokens}
         elif (found := STEP.match(line)) is not None and found[2]:
             self._open["batch_size"] = int(found[2])
         elif (found := DECODE.match(line)) is not None:
             self._open["median_decode_latency"], batch = _seconds(found[1], found[2])
-            self._open["median_decode_throughput"] = amount(found[2])
+            self._open["median_decode_throughput"] = finite_amount(found[2])
             if "median" not in line:  # one step of many, as until 0.3: the last is kept
-                self._open.setdefault("batch_size", round(batch) if batch else None)
+                self._open.setdefault("batch_size", round(batch) if batch and batch < 1e9 else None)
         elif (found := TOTAL.match(line)) is not None:
-            self._open["total_latency"] = amount(found[1])
+            self._open["total_latency"] = finite_amount(found[1])
         elif (found := SERVED.match(line)) is not None:
             self._served(found[1], found[2])
 
@@ -115,7 +115,7 @@ class _Printed:
         key = {"last generation throughput": "last_gen_throughput", "batch size": "batch_size",
                "(input + output) throughput": "overall_throughput"}.get(name, name.replace(" ", "_"))  # fmt: skip
         if self._open or key == "batch_size":
-            self._open[key] = amount(value)
+            self._open[key] = finite_amount(value)
 
     def close(self) -> None:
         """End the result that is open."""
@@ -123,12 +123,12 @@ class _Printed:
         tokens, batch = told.pop("tokens", None), told.get("batch_size")
         if not any(key in told for key in ("prefill_latency", "median_decode_latency", "latency")):
             return
-        if tokens and batch and "input_len" not in told:
+        if tokens and batch and tokens / batch < 1e9 and "input_len" not in told:
             told["input_len"] = round(tokens / batch)
         self.drafts.append(one_batch({"batch_size": None, **told}))
 
 
 def _seconds(value: str, rate: str) -> tuple[float | None, float | None]:
     """(seconds, tokens that the rate is of)."""
-    seconds, each = amount(value), amount(rate)
+    seconds, each = finite_amount(value), finite_amount(rate)
     return seconds, None if seconds is None or each is None else seconds * each

@@ -19,30 +19,31 @@ from rooflens.records import RooflensError
 
 MOST_BYTES = 128 << 20  # with every gap between tokens a result of 3,000 requests has some 60 MB
 MOST_RESULTS = 5000
+LONGEST_LINE = 20_000  # characters: a row of llama-bench in SQL has some 1,500
 GZIP = b"\x1f\x8b"
 BOXES = str.maketrans({"│": "|", "┃": "|", "║": "|", "￨": "|"})
 DRAWN = frozenset("┏━┳┓┡╇┩├┼┤└┴┘─╞═╪╡╭╮╰╯┌┬┐")
-TABLE = re.compile(r"^\s*\|(.*)\|\s*$")
+TABLE = re.compile(r"^[ \t]{0,80}\|(.*)\|[ \t\r]{0,80}$")
 RULE = re.compile(r"^[\s|:=+-]*$")
-OPENING = re.compile(r"^\s*[{\[]", re.MULTILINE)
+OPENING = re.compile(r"^[ \t]{0,80}[{\[]", re.MULTILINE)
 CSV_HEAD = re.compile(r"^Metric,(?:avg|min|Value)\b", re.MULTILINE)
 METRIC_ROW = re.compile(
-    r"^\s*[|│┃].{0,40}(?:time to first token|inter token latency|request latency|output token throughput)"
+    r"^[ \t]{0,80}[|│┃].{0,40}(?:time to first token|inter token latency|request latency|output token throughput)"
     r".{0,40}[|│┃]",
     re.IGNORECASE | re.MULTILINE,
 )
 TEXTS = (
-    re.compile(r"=+ (?:Serving|Offline Throughput) Benchmark Result =+"),
-    re.compile(r"^\s*Successful requests:[ \t]+\d", re.MULTILINE),
-    re.compile(r"^\s*Throughput: [\d.]{1,20} requests/s", re.MULTILINE),
-    re.compile(r"^\s*Avg latency: [\d.]{1,25} seconds", re.MULTILINE),
-    re.compile(r"^\s*(?:Prefill|Decode)\.\s{1,3}(?:median )?latency:", re.MULTILINE),
-    re.compile(r"^\s*batch size: \d+\s*\n\s*(?:input_len|latency):", re.MULTILINE),
-    re.compile(r"^\s*=? ?PERFORMANCE OVERVIEW\b", re.MULTILINE),
-    re.compile(r"^\s*Total Output Throughput \(tokens/sec\):", re.MULTILINE),
-    re.compile(r"^\s*\|[^\n]{0,400}\|\s*test\s*\|\s*t/s\s*\|", re.MULTILINE),
+    re.compile(r"={3,30} (?:Serving|Offline Throughput) Benchmark Result ={3,30}"),
+    re.compile(r"^[ \t]{0,80}Successful requests:[ \t]+\d", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}Throughput: [\d.]{1,20} requests/s", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}Avg latency: [\d.]{1,25} seconds", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}(?:Prefill|Decode)\.[ \t]{1,3}(?:median )?latency:", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}batch size: \d{1,9}[ \t]{0,20}\r?\n[ \t]{0,20}(?:input_len|latency):", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}=? ?PERFORMANCE OVERVIEW\b", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}Total Output Throughput \(tokens/sec\):", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}\|[^\n]{0,400}\|[ \t]{0,40}test[ \t]{0,40}\|[ \t]{0,40}t/s[ \t]{0,40}\|", re.MULTILINE),
     re.compile(r"^build_commit,build_number,", re.MULTILINE),
-    re.compile(r"^\s*(?:CREATE TABLE IF NOT EXISTS|INSERT INTO) llama_bench\b", re.MULTILINE),
+    re.compile(r"^[ \t]{0,80}(?:CREATE TABLE IF NOT EXISTS|INSERT INTO) llama_bench\b", re.MULTILINE),
     CSV_HEAD,
     METRIC_ROW,
 )
@@ -144,7 +145,7 @@ def _objects(text: str) -> tuple[list[Draft], list[str]]:
 
 def _printed(text: str) -> list[Draft]:
     """Tables, CSV and SQL where there are any, else lines of labels."""
-    lines = text.splitlines()
+    lines = [line[:LONGEST_LINE] for line in text.splitlines()]
     drafts = [llama_bench.row(one) for one in llama_bench.csv_rows(lines) if llama_bench.is_row(one)]
     inserted = (llama_bench.inserted(line) for line in lines if "INSERT" in line)
     drafts += [llama_bench.row(one) for one in inserted if one is not None and llama_bench.is_row(one)]
