@@ -20,6 +20,7 @@ HOST_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 NAMES: Mapping[str, tuple[str, str]] = {
     "listen": ("--listen", "ROOFLENS_LISTEN"),
     "scrape": ("--scrape", "ROOFLENS_SCRAPE"),
+    "feed": ("--feed", "ROOFLENS_FEED"),
     "scrape_token": ("", "ROOFLENS_SCRAPE_TOKEN"),
     "scrape_token_file": ("--scrape-token-file", "ROOFLENS_SCRAPE_TOKEN_FILE"),
     "allow_host": ("--allow-host", "ROOFLENS_ALLOW_HOST"),
@@ -37,7 +38,7 @@ NAMES: Mapping[str, tuple[str, str]] = {
 
 
 class SidecarSettings(BaseSettings):
-    """What `rooflens sidecar` can be told; times in seconds. ``scrape`` and ``dcgm`` hold addresses and
+    """What `rooflens sidecar` can be told; times in seconds. ``scrape``, ``feed`` and ``dcgm`` hold addresses and
     ``allow_host`` names, with spaces between them.
 
     ``scrape_token`` is never on a command line, where every user of the machine can read it.
@@ -48,6 +49,7 @@ class SidecarSettings(BaseSettings):
     listen: str = DEFAULT_LISTEN
     allow_host: str = ""
     scrape: str = ""
+    feed: str = ""
     scrape_token: SecretStr | None = None
     scrape_token_file: Path | None = None
     rings: bool = True
@@ -83,6 +85,11 @@ class SidecarSettings(BaseSettings):
     def scrape_urls(self) -> tuple[str, ...]:
         """The metrics pages to read."""
         return tuple(dict.fromkeys(self.scrape.split()))
+
+    @property
+    def feed_urls(self) -> tuple[str, ...]:
+        """The addresses at which engines publish their forward passes."""
+        return tuple(dict.fromkeys(self.feed.split()))
 
     @property
     def dcgm_urls(self) -> tuple[str, ...]:

@@ -50,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folders", nargs="*", metavar="FOLDER", help="folders of rings (default: this user's folder)")
     add("--scrape", action="append", metavar="URL", help="a metrics page to read, may be given several times")
+    add(
+        "--feed",
+        action="append",
+        metavar="URL",
+        help="where an engine publishes ForwardPassMetrics, such as tcp://127.0.0.1:20380, one for each rank; it is "
+        "connected to, never listened at; may be given several times",
+    )
     add("--scrape-token-file", metavar="FILE", help="holds the bearer token for the pages of --scrape")
     add("--no-rings", action="store_true", help="read no rings, only metrics pages")
     add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
@@ -101,6 +108,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         "listen": args.listen,
         "allow_host": _several("--allow-host", args.allow_host),
         "scrape": _several("--scrape", args.scrape),
+        "feed": _several("--feed", args.feed),
         "scrape_token_file": args.scrape_token_file,
         "rings": False if args.no_rings else None,
         "hardware": args.hardware,
@@ -210,6 +218,7 @@ def _watch_settings(
     *,
     nvml: bool,
 ) -> WatchSettings:
+    from rooflens.cli.feeds_named import feeds_named
     from rooflens.cli.find_servers import find_servers
     from rooflens.collector.windows import WindowSettings
     from rooflens.config import bearer_token
@@ -228,20 +237,23 @@ def _watch_settings(
         scrape_s=settings.scrape_period_s,
         scrape_token=bearer_token(settings),
         use_rings=settings.rings,
-        discover=None if settings.scrape_urls else find_servers,
+        discover=None if settings.scrape_urls or settings.feed_urls else find_servers,
         probes=probes if settings.counters else (),
+        feeds=feeds_named(settings),
     )
 
 
 def _watched(settings: WatchSettings, found: bool, why: str | None = None) -> Iterator[str]:
     """What is watched, in words; ``found`` is whether nobody named the hardware, ``why`` a driver does not."""
     from rooflens.adapters.scrape.address import address_of
+    from rooflens.cli.feeds_named import feed_lines
 
     if settings.use_rings:
         for folder in settings.folders:
             yield f"rings     {folder}{'' if folder.is_dir() else ' (not there yet)'}"
     for url in settings.scrape_urls:
         yield f"page      {address_of(url).name}"
+    yield from feed_lines(settings.feeds)
     if settings.discover is not None:
         yield "pages     of vLLM servers on the usual ports of this machine, while no ring is live"
     if settings.hardware is None:
