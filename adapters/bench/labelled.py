@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -189,7 +190,7 @@ def keep_beside(draft: Draft, name: str, value: str) -> None:
 def check_retokenized(draft: Draft, again: float | None) -> None:
     """Complain where the text that came back holds far fewer or more tokens than were counted."""
     counted = draft.values.get("generated_tokens")
-    if again and counted and not 0.8 <= again / counted <= 1.25:
+    if again and math.isfinite(again) and counted and not 0.8 <= again / counted <= 1.25:
         draft.complain(
             f"the text that came back has {again:,.0f} tokens where {counted:,} were counted: what was streamed "
             "cannot be read, or ended early"
