@@ -27,6 +27,7 @@ class Draft:
         self.times: dict[str, dict[str, float]] = {name: {} for name in TIMES}
         self.remarks: dict[str, list[str]] = {"withheld": [], "unknown": [], "complaints": []}
         self.total_tokens_per_s: float | None = None
+        self.zeros: list[str] = []
         self.word("engine", engine)
 
     def number(self, field: str, value: object, label: str, scale: float = 1.0) -> None:
@@ -53,7 +54,7 @@ class Draft:
         if not math.isfinite(found) or found < 0 or found > LARGEST or math.copysign(1.0, found) < 0:
             self.complain(f"{_short(label)} is {_shown(value)}: left out")
         elif found == 0 and statistic not in ("std", "min"):
-            self.complain(f"{_short(label)} is 0, as where nothing was streamed: left out")
+            self.zeros.append(_short(label))
         else:
             self.times[field][statistic] = found
 
@@ -104,6 +105,13 @@ class Draft:
         values = completed(self.values, self.total_tokens_per_s)
         for complaint in contradictions(values, self.times, self.total_tokens_per_s):
             self.complain(complaint)
+        if self.zeros:
+            more = f" and {len(self.zeros) - 1} more" if len(self.zeros) > 1 else ""
+            why = "no request succeeded" if values.get("requests") == 0 else "as where nothing was streamed"
+            self.complain(f"{self.zeros[0]}{more}: 0, {why}: left out")
+        for found in self.times.values():
+            if set(found) <= {"std", "min"}:  # of what was left out
+                found.clear()
         fields: dict[str, Any] = {**values}
         fields |= {name: dict(found) for name, found in self.times.items()}
         fields |= {name: tuple(found) for name, found in self.remarks.items()}

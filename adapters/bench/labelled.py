@@ -23,6 +23,8 @@ THROUGHPUT_LINE = re.compile(r"^\s*Throughput: (\S{1,30}) requests/s(?:, (\S{1,3
                              r"(?:, (\S{1,30}) output tokens/s)?")  # fmt: skip
 LATENCY_LINE = re.compile(r"^\s*(?:(Avg|Std) latency|(\d{1,2})% percentile latency): (\S{1,40}) seconds")
 ARGUMENTS = re.compile(r"\b(model|model_path|max_concurrency)=(?:'([^'\n]{1,200})'|(\d{1,9}))")
+# What vLLM's programs print before they begin: it belongs to the block that follows.
+ANNOUNCED = ("traffic request rate", "maximum request concurrency", "request rate configured")
 # What says that it is the newer of vLLM's two programs, which else print the same.
 NEWER = frozenset(("failed requests", "peak output token throughput", "peak concurrent requests"))
 NO_RATE = "request rate: none was set: all requests were sent at once, or when a trace or the concurrency let them"
@@ -64,6 +66,9 @@ class Labelled:
         draft.model(self._arguments.get("model") or self._arguments.get("model_path"))
         if client:
             draft.number("concurrency", self._arguments.get("max_concurrency"), "max_concurrency")
+            for name in ANNOUNCED:
+                if name in self._arguments:
+                    take_number(draft, name, self._arguments.pop(name), name, "")
         return draft
 
     def _trtllm(self, heading: str) -> None:
@@ -114,6 +119,9 @@ class Labelled:
         if not known:
             if self.drafts and _is_figure(name, value) and (self._inside or self.drafts[-1].origin == TRTLLM):
                 self.drafts[-1].not_known(label)
+            return
+        if name in ANNOUNCED and not self._inside and (not self.drafts or self.drafts[-1].origin in (VLLM, VLLM_OLD)):
+            self._arguments[name] = value
             return
         draft = self._current(name, label)
         if draft is None:

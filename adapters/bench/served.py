@@ -143,6 +143,7 @@ def is_throughput(data: Mapping[str, Any]) -> bool:
 def throughput(data: Mapping[str, Any]) -> Draft:
     """A result of `vllm bench throughput`: it does not say how many of the tokens were generated."""
     draft = Draft(THROUGHPUT, client_side=False, engine="vllm")
+    draft.model(data.get("model_id"))
     for key, value in data.items():
         _field(draft, key, value)
     return draft
@@ -156,6 +157,7 @@ def is_latency(data: Mapping[str, Any]) -> bool:
 def of_latency(data: Mapping[str, Any]) -> Draft:
     """A result of `vllm bench latency`: whole batches, whose size and lengths it does not say."""
     draft = Draft(LATENCY, client_side=False, engine="vllm")
+    draft.model(data.get("model_id"))
     draft.time("e2e_s", "mean", data.get("avg_latency"), "avg_latency")
     draft.time("e2e_s", "std", data.get("std_latency"), "std_latency")
     percentiles = data.get("percentiles")
@@ -164,6 +166,6 @@ def of_latency(data: Mapping[str, Any]) -> Draft:
         if which:
             draft.time("e2e_s", which, value, f"p{rank} latency")
     for key in data:
-        if key not in ("avg_latency", "std_latency", "percentiles", "latencies"):
+        if key not in ("avg_latency", "std_latency", "percentiles", "latencies", "model_id"):
             draft.not_known(key)
     return draft

@@ -77,7 +77,7 @@ def test_a_latency_that_cannot_be_is_left_out(value: float) -> None:
     seen = served(mean_tpot_ms=value)
     assert "mean" not in seen.tpot_s
     assert seen.tpot_s["p99"] == 0.03
-    assert any("mean_tpot_ms" in line for line in seen.complaints)
+    assert any("mean_tpot_ms" in line for line in seen.complaints), seen.complaints
 
 
 def test_sums_that_contradict_rates_are_named() -> None:

@@ -6,17 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rooflens.analyzer.arch import known_models
+from rooflens.collector.hf_cache import cached_config, hub_folder
 from rooflens.live_records import SourceHealth, SourceKind, State
 from rooflens.records import EngineInfo, RooflensError
 
 if TYPE_CHECKING:
     from rooflens.adapters.scrape.page_source import MetricsPage
 
+CACHE_S = 60.0  # between two looks for a model in the Hugging Face cache
 DISCOVERY_S = 30.0  # between two looks for servers; each asks a handful of local ports
 FORGOTTEN_S = 600.0  # a page that was found and has not answered for so long is looked for anew
 Discover = Callable[[], Sequence[str]]
@@ -146,11 +150,30 @@ def is_loopback(url: str) -> bool:
 
 
 def with_model(info: EngineInfo | None, given: Mapping[str, Any] | None) -> EngineInfo | None:
-    """The facts with the model's config where the engine does not state it: the given one, or a shipped one of it."""
+    """The facts with the model's config where the engine does not state it.
+
+    That is the given one, else that which the Hugging Face cache of this host holds of exactly this name, else a
+    shipped one of it.
+    """
     if info is None or info.model_config is not None:
         return info
-    config = given if given is not None else _shipped(info.model_name)
+    config = given if given is not None else _named(info)
     return info if config is None else replace(info, model_config=dict(config))
+
+
+def _named(info: EngineInfo) -> Mapping[str, Any] | None:
+    """The config of the model that the engine names, by what it is called where it comes from before what it is served
+    as."""
+    names = [name for name in (info.base_model_name, info.model_name) if name]
+    hub, minute = str(hub_folder()), int(time.monotonic() // CACHE_S)
+    found = next((config for name in names if (config := _cached(name, hub, minute)) is not None), None)
+    return found or next((config for name in names if (config := _shipped(name)) is not None), None)
+
+
+@lru_cache(maxsize=64)
+def _cached(name: str, hub: str, minute: int) -> Mapping[str, Any] | None:
+    """What the cache holds, looked at once in CACHE_S: a page is read every second, and a model may come later."""
+    return cached_config(name, Path(hub))
 
 
 def _shipped(name: str | None) -> Mapping[str, Any] | None:

@@ -14,6 +14,7 @@ from rooflens.cli.named import is_this_cpu
 from rooflens.cli.predict_answer import Answer, Sources, answer
 from rooflens.cli.predict_options import Asked as Point
 from rooflens.cli.recorded import Asked
+from rooflens.collector.hf_cache import cached_file
 from rooflens.observation_records import Observation
 from rooflens.records import RooflensError
 
@@ -30,11 +31,12 @@ ESTIMATE = "the batch is derived, so this floor is an estimate of the run; the s
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """One operating point and its bounds; ``alone_s`` is the floor of one sequence, which no batch can beat."""
+    """One operating point of ``model`` and its bounds; ``alone_s`` is the floor of one sequence, which none can beat."""
 
     point: OperatingPoint
     answer: Answer
     alone_s: float
+    model: str
     remarks: tuple[str, ...] = ()
 
     @property
@@ -47,7 +49,7 @@ class Beside:
         result, point = self.answer.result, asdict(self.point)
         return point | {
             "hardware": self.answer.hardware.id,
-            "model": self.answer.arch.name,
+            "model": self.model,
             "weights": self.answer.precision.weights,
             "kv": self.answer.precision.kv,
             "devices": self.answer.plan.devices,
@@ -79,7 +81,7 @@ class Roofs:
         points, missing = operating_points(seen)
         if not points:
             return (), missing
-        model = self.asked.model or known_name(seen.model_name)
+        model = self.asked.model or cached_name(seen.model_name) or known_name(seen.model_name)
         hardware = self.asked.hardware or known_device(seen.hardware)
         if model is None or hardware is None:
             return (), NO_MODEL if model is None else NO_HARDWARE
@@ -108,7 +110,9 @@ class Roofs:
             remarks.append(ESTIMATE)
         if point.measured_s < one.result.floor_s:
             remarks.append(TOO_FAST)
-        return Beside(point, found, one.result.floor_s, tuple(remarks))
+        # a snapshot of the cache lies in a folder that is called by its commit
+        called = str(seen.model_name) if model == cached_name(seen.model_name) else found.arch.name
+        return Beside(point, found, one.result.floor_s, called, tuple(remarks))
 
 
 def _alone(point: Point) -> Point:
@@ -141,6 +145,12 @@ KV_NAMES: Mapping[str, str] = {
     "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "int8": "int8", "q8_0": "q8_0", "q4_0": "q4_0",
     "nvfp4": "nvfp4",
 }  # fmt: skip
+
+
+def cached_name(name: str | None) -> str | None:
+    """The config.json that the Hugging Face cache of this host holds of exactly this model."""
+    found = cached_file(name)
+    return None if found is None else str(found)
 
 
 def known_name(name: str | None) -> str | None:

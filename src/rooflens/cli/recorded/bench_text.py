@@ -95,7 +95,7 @@ def beside_text(one: Beside) -> list[str]:
     sequences = "1 sequence" if point.batch == 1 else f"{point.batch:,.3g} sequences"
     devices = one.answer.plan.devices
     lines = [
-        f"{what:<9} {sequences}{most}, at {point.context_tokens:,} tokens; {one.answer.arch.name}, "
+        f"{what:<9} {sequences}{most}, at {point.context_tokens:,} tokens; {one.model}, "
         f"{one.answer.precision.weights}, {f'{devices} x ' if devices > 1 else ''}{one.answer.hardware.name}"
     ]
     if point.batch_of.low != point.batch_of.high:
