@@ -102,7 +102,7 @@ def test_gaps_of_chunks_are_not_gaps_of_tokens() -> None:
 
 
 def test_an_unknown_label_is_named_and_its_value_is_not() -> None:
-    assert served(flux_capacity="/home/me/secret").unknown == ("flux_capacity",)
+    assert served(flux_capacity="/srv/secret").unknown == ("flux_capacity",)
     block = "============ Serving Benchmark Result ============\nSuccessful requests: 3\nFlux (GW): 1.21\n"
     assert only(block).unknown == ("Flux (GW)",)
 
@@ -144,10 +144,10 @@ def test_a_bomb_is_not_unpacked_whole(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_no_path_is_kept() -> None:
     assert model_name("Qwen/Qwen3-8B") == "Qwen/Qwen3-8B"
-    assert model_name("/home/me/models/Llama-3.1-8B-Instruct/") == "Llama-3.1-8B-Instruct"
+    assert model_name("/srv/models/Llama-3.1-8B-Instruct/") == "Llama-3.1-8B-Instruct"
     assert model_name("C:\\models\\a.gguf") == "a.gguf"
-    assert model_name("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/abc") == "Qwen/Qwen3-8B"
-    assert "/home" not in repr(served(model_id="/home/me/x", tokenizer_id="/home/me/y", generated_texts=["/home"]))
+    assert model_name("/srv/cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/abc") == "Qwen/Qwen3-8B"
+    assert "/srv" not in repr(served(model_id="/srv/x", tokenizer_id="/srv/y", generated_texts=["/srv"]))
 
 
 # Shapes of the JSON of aiperf, guidellm, inference-perf and trtllm-bench as they write them; the figures are made up.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rooflens.collector.hf_cache import MOST_BYTES, cached_config, cached_file, hub_folder
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-CONFIG = {"model_type": "llama", "hidden_size": 64, "_name_or_path": "/home/me/checkpoint"}
+CONFIG = {"model_type": "llama", "hidden_size": 64, "_name_or_path": "/srv/checkpoint"}
 
 
 def put(hub: Path, folder: str, text: str | None = None) -> Path:

@@ -31,7 +31,7 @@ ESTIMATE = "the batch is derived, so this floor is an estimate of the run; the s
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """One operating point of ``model`` and its bounds; ``alone_s`` is the floor of one sequence, which none can beat."""
+    """A point of ``model`` and its bounds; ``alone_s`` is the floor of one sequence, which no batch can beat."""
 
     point: OperatingPoint
     answer: Answer
