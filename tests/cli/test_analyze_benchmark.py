@@ -117,3 +117,20 @@ def test_an_unknown_name_on_the_command_line_is_a_fault(sample: Any, capsys: pyt
 def test_every_sample_is_shown_and_is_json(name: str, sample: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(capsys, sample(name), *H100, *LLAMA)["observations"]
     assert shown(capsys, sample(name), *H100, *LLAMA).startswith("file ")
+
+
+def test_several_files_end_in_a_table_and_a_plot(
+    sample: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = (sample("BJ-02"), sample("BJ-03"))
+    told = shown(capsys, *files, *H100, *LLAMA, "--plot", "-")
+    rows = [line.split() for line in told.splitlines() if line.startswith("BJ-0")]
+    assert [row[0] for row in rows] == ["BJ-02", "BJ-03"]
+    assert "decode, tokens/s of all sequences" in told
+    picture = tmp_path / "plot.svg"
+    assert main(["analyze", *files, *H100, *LLAMA, "--json", "--plot", str(picture)]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert "reachable" in picture.read_text()
+    assert "nothing to plot" in shown(capsys, files[0], "--plot", "-")
+    assert main(["analyze", files[0], "--plot", "x.txt"]) == 2
+    assert ".svg or .png" in capsys.readouterr().err

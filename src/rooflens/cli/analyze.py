@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +27,7 @@ from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.embedded import best_threads
 from rooflens.cli.find_rings import not_recorded, rings_at
 from rooflens.cli.output import json_text, one_line, printable
+from rooflens.cli.plot_file import check_picture
 from rooflens.cli.recorded import Asked, format_of
 from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.records import RooflensError
@@ -57,11 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_calibration_option(parser)
     add("--model", metavar="NAME", help="the model, or its config.json, of a recording that does not state it")
     add("--devices", type=count, metavar="N", help="devices in all, of a benchmark's result that does not tell")
+    add(
+        "--plot",
+        metavar="FILE|-",
+        help="of benchmarks: decode against the batch, a .svg or .png, or - for the terminal",
+    )
     add("--json", action="store_true", help="a JSON array with one object a ring, in SI units, null for not known")
 
 
 def run(args: argparse.Namespace) -> int:
     """Report every ring; those that cannot be read are one line each, and make the exit code 2."""
+    if args.plot and args.plot != "-":
+        check_picture(args.plot)
+    if args.plot == "-" and args.json:
+        raise RooflensError("--plot - and --json both write to standard output: name a file for the plot")
     paths = rings_at(args.rings)
     of_ring = _full_report(args.hardware, args.calibration) if find_spec("numpy") else _raw_report
     asked = Asked(args.hardware, args.model, args.calibration, args.devices)
@@ -86,9 +96,21 @@ def run(args: argparse.Namespace) -> int:
         objects.append(data)
     if args.json:
         print(json_text(objects))
+    if beside := _beside(args, objects):
+        print(printable("\n".join(beside)))
     if all(os.path.isdir(place) for place in args.rings) and (hint := not_recorded(paths)):
         print(one_line(f"rooflens: none of these rings is live: {hint}"), file=sys.stderr)
     return code
+
+
+def _beside(args: argparse.Namespace, objects: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Results of benchmarks in several files as a table, and the plot that was asked for."""
+    if not args.plot and (args.json or len(objects) < 2):
+        return []
+    from rooflens.cli.recorded.bench_plot import files_table, plotted
+
+    plot = plotted(objects, args.plot) if args.plot else []
+    return [] if args.json else [*files_table(objects), *plot]
 
 
 Report = Callable[[Path], tuple[dict[str, Any], str]]
