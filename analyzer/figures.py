@@ -60,7 +60,7 @@ class Phase:
     seconds: float
     share_ratio: float | None
     query_tokens: int = 0
-    generated_tokens: int = 0
+    generated_tokens: int | None = 0
     step_s: Spread | None = None
     floor: Floor | None = None
 

@@ -126,7 +126,7 @@ def _phase(name: str, table: StepTable, rows: Mask, active_s: float, analysis: S
         seconds=float(seconds.sum()),
         share_ratio=_ratio(float(seconds.sum()), active_s) or 0.0,
         query_tokens=int(table["query_tokens"][rows].sum()),
-        generated_tokens=int(table["generated_tokens"][rows].sum()),
+        generated_tokens=total(table.take(rows), "generated_tokens"),
         step_s=_quantiles(seconds),
         floor=_floor(analysis, rows) if analysis is not None else None,
     )

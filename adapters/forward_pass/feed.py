@@ -22,6 +22,7 @@ from rooflens.records import RooflensError
 
 WAITING_MESSAGES = 10_000  # in the socket, as many as the engines keep; further ones are dropped and seen as a gap
 POLL_MS = 100
+PATIENCE_S = 2.0  # for the first connection
 BUNCH = 512  # messages between two looks at the clock and at whether to stop
 QUIET_S = 30.0  # engines say every second that they are idle; one long pass may last
 RECONNECT_MS, LONGEST_RECONNECT_MS = 250, 5_000
@@ -106,9 +107,11 @@ class ForwardPassFeed:
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
             poller.register(monitor, zmq.POLLIN)
-            self._connected(State.UNREACHABLE, NOBODY)
+            late_s = time.monotonic() + PATIENCE_S
             while not self._stop.is_set():
                 ready = dict(poller.poll(POLL_MS))
+                if self._problem == NOT_READ_YET and time.monotonic() > late_s:
+                    self._connected(State.UNREACHABLE, NOBODY)
                 if monitor in ready:
                     self._watch(monitor, zmq)
                 if socket in ready:

@@ -40,7 +40,10 @@ class Format(Protocol):
 
 
 # In the order in which they are asked: the surest signs first.
-FORMATS: tuple[str, ...] = ("benchmark",)
+FORMATS: tuple[str, ...] = (
+    "forward_pass",
+    "benchmark",
+)
 
 
 def format_of(path: Path) -> Callable[[Path, Asked], tuple[dict[str, Any], str]] | None:
