@@ -159,7 +159,7 @@ class Recorder:
             ended_ns - output_ns if step.output_ns else UNKNOWN,
             nanoseconds(facts, "executor_s", UNKNOWN),
             nanoseconds(facts, "wait_s", UNKNOWN),
-            self.clock_ns() - ended_ns,
+            self.clock_ns() - ended_ns + step.spent_ns,
             facts.get("kv_blocks_used", UNKNOWN),
             cold,
             payload.tobytes(),

@@ -21,7 +21,7 @@ class Step:
     """
 
     __slots__ = (
-        "_recorder", "facts", "generated_tokens", "output_ns", "rejected", "rows", "submit_ns",
+        "_recorder", "facts", "generated_tokens", "output_ns", "rejected", "rows", "spent_ns", "submit_ns",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder | None, rows: Rows | None, facts: dict[str, Any]) -> None:
@@ -31,6 +31,7 @@ class Step:
         self.generated_tokens: int | None = None
         self.rejected: Sequence[int] | None = None
         self.submit_ns = self.output_ns = 0
+        self.spent_ns = 0  # what the caller spent on capturing this step
 
     def note(self, **facts: Any) -> None:
         """Facts that are known only now; the names are those of Recorder.step."""
