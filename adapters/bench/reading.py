@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ KEYS = (
     ("request_throughput", "avg"), ("time_to_first_token", "avg"), ("request_latency", "avg"),
     ("benchmarks", "metrics"), ("load_summary", "successes"),
 )  # fmt: skip
+SERVED = (("output_throughput", "mean_ttft_ms"), ("mean_ttft_ms", "mean_tpot_ms"), ("completed", "request_throughput"))
 READERS: Sequence[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Any], Draft]]] = (
     (llama_bench.is_row, llama_bench.row),
     (trtllm.is_report, trtllm.report),
@@ -69,6 +71,12 @@ READERS: Sequence[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Any], Dra
 )
 
 
+# Results that are one flat object.
+FLAT = tuple(pair for pair in READERS if pair[0].__module__.endswith((".served", ".one_batch")))
+PAIR = re.compile(r"""["']([\w.]{1,60})["']\s{0,4}:\s{0,4}("[^"\n]{0,200}"|'[^'\n]{0,200}'|[-+\w.]{1,40})""")
+MOST_PAIRED = 8 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """What a file says: its results in order, and one line for each thing in it that is none."""
@@ -79,6 +87,9 @@ class Results:
 
 def looks_like(head: str) -> bool:
     """Whether a text that begins so is of benchmark results, by signs that nothing else has."""
+    quoted = head.replace("'", '"')  # as Python prints it
+    if any(f'"{one}"' in quoted and f'"{other}"' in quoted for one, other in SERVED):
+        return True
     if OPENING.search(head) is not None and any(f'"{one}"' in head and f'"{other}"' in head for one, other in KEYS):
         return True
     return any(sign.search(head) is not None for sign in TEXTS)
@@ -98,7 +109,7 @@ def parse(text: str) -> Results:
     """The results in a text; none where it holds none. Raises nothing, whatever the text is."""
     drafts: list[Draft] = []
     complaints: list[str] = []
-    if '"' in text and ("{" in text):
+    if ("{" in text or "[" in text or ":" in text) and ('"' in text or "'" in text):
         drafts, complaints = _objects(text)
     if not drafts:
         drafts = _printed(text)
@@ -137,10 +148,20 @@ def _objects(text: str) -> tuple[list[Draft], list[str]]:
         else:
             drafts.append(reader(one))
     if not drafts:
-        return [], []
+        return _pairs(text)
     if strange:
         complaints.append(f"{strange:,} objects in it are no result of a known benchmark: left out")
     return drafts, complaints
+
+
+def _pairs(text: str) -> tuple[list[Draft], list[str]]:
+    """A result of which only a part is there, or as Python prints it: its figures one by one."""
+    found: dict[str, Any] = {}
+    for pair in islice(PAIR.finditer(text[:MOST_PAIRED]), MOST_RESULTS):
+        value = pair[2].strip("'\"")
+        found.setdefault(pair[1], None if value in ("null", "None") else value)
+    reader = next((read for is_mine, read in FLAT if is_mine(found)), None)
+    return ([], []) if reader is None else ([reader(found)], ["no whole JSON: its figures are read one by one"])
 
 
 def _printed(text: str) -> list[Draft]:

@@ -25,6 +25,11 @@ from rooflens.adapters.bench.names import ASIDE, NUMBERS, WITHHELD, latency, sta
 NEWER_KEYS = ("endpoint_type", "label", "failed", "max_output_tokens_per_s", "max_concurrent_requests")
 CHUNKED_RATIO = 1.3  # gaps so much longer than a token takes are of chunks that hold several
 CHUNKED = "inter-token latency is between streamed chunks, which held about {:.2g} tokens each: TPOT is a token's"
+SERVING_KEYS = (
+    "duration", "completed", "total_input_tokens", "total_output_tokens", "request_throughput", "output_throughput",
+    "input_throughput", "total_token_throughput", "mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms",
+    "mean_itl_ms", "mean_e2el_ms", "mean_e2e_latency_ms", "p99_ttft_ms", "p99_tpot_ms",
+)  # fmt: skip
 # What people write with --metadata, beside words of their own.
 HARDWARE_KEYS = ("gpu", "hardware", "accelerator", "gpu_type")
 PARALLEL_KEYS = ("tensor_parallel_size", "tensor_parallel", "tp_size", "tp")
@@ -33,8 +38,7 @@ OWN_KEYS = (*HARDWARE_KEYS, *PARALLEL_KEYS, "model", "quantization")
 
 def is_serving(data: Mapping[str, Any]) -> bool:
     """Whether ``data`` is a result of serving, of vLLM or SGLang of any era."""
-    rates = ("request_throughput", "output_throughput", "input_throughput", "total_token_throughput")
-    return "completed" in data and any(name in data for name in rates) and "duration" in data
+    return sum(name in data for name in SERVING_KEYS) >= 3
 
 
 def serving(data: Mapping[str, Any]) -> Draft:

@@ -295,3 +295,21 @@ def check(one: Observation) -> None:
     remarks = (*one.withheld, *one.unknown, *one.complaints)
     assert all(len(text) < 400 and "\n" not in text for text in remarks)
     assert len(remarks) <= 3 * 30
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(SERVED)[1:-1],
+        json.dumps(SERVED | {"itls": [[0.1] * 9] * 9})[:-80],
+        json.dumps(SERVED)[:-1] + ', "itls": [..., ...]}',
+        repr(SERVED),
+    ],
+    ids=["without braces", "cut off", "shortened by hand", "as Python prints it"],
+)
+def test_what_is_there_of_a_result_is_read(text: str) -> None:
+    found = parse(text)
+    (seen,) = found.observations
+    assert (seen.requests, seen.generated_tokens, seen.tpot_s["mean"]) == (4, 40, 0.02)
+    assert found.complaints == ("no whole JSON: its figures are read one by one",)
+    assert looks_like(text)

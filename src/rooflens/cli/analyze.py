@@ -9,6 +9,7 @@ examples:
   rooflens analyze
   rooflens analyze /dev/shm/rooflens-0/host-1a2b3c4d-0.ring --hardware h100-sxm5-80
   rooflens analyze /dev/shm/rooflens-0 --json
+  rooflens analyze vllm-result.json --model meta-llama-3-8b --hardware h100-sxm5-80   (docs/benchmarks.md)
 """
 
 from __future__ import annotations
