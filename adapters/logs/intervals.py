@@ -1,0 +1,146 @@
+"""Lines of every few seconds, with means and gauges, as rows: what was done between two of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+from rooflens.adapters.logs.clock import Moment
+from rooflens.adapters.scrape.change import Change
+from rooflens.adapters.scrape.readings import Reading
+from rooflens.adapters.scrape.rows import Row, row_of
+from rooflens.live_records import Derived
+
+USUAL_S = 10.0  # vLLM's period; its first engine's was 5 s, which the gaps tell
+OFF_RATIO = 1.5  # of the period: a longer gap had lines that were not written, for the engine was idle
+SHORTEST_S = 0.5  # lines closer together are of several writers
+MOST_PERIOD_S = 60.0
+GAPS, SURE_GAPS = 8, 3
+MOST_RATE_PER_S = 1e9  # an engine finds at most some ten million cached tokens a second
+RESET = (
+    "a rate is negative or beyond any engine: its accounting went back, as preemption makes it in some releases; the "
+    "interval is left out"
+)
+SET = "the clock of the log went back: the interval is left out"
+GAUGES = {"running": "running", "waiting": "waiting", "waiting_deferred": "deferred", "swapped": "swapped",
+          "kv_used": "kv_used_ratio"}  # fmt: skip
+RATES = {"generated_tokens": "generated_tokens_per_s", "computed_prompt_tokens": "prompt_tokens_per_s"}
+COUNTS = {"drafted": "drafted_tokens", "accepted": "accepted_tokens", "preempted": "preempted"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the engine held at a line, by the keys of a Reading."""
+
+    monotonic_s: float
+    unix_s: float | None
+    values: Mapping[str, float]
+
+
+class Intervals:
+    """The periodic lines of one engine, as vLLM writes them; ``complaints`` are what was wrong, for the taking."""
+
+    def __init__(self) -> None:
+        self.complaints: dict[str, None] = {}
+        self._gaps: deque[float] = deque(maxlen=GAPS)
+        self._open: tuple[Moment | None, dict[str, float]] | None = None
+        self._before: _Held | None = None
+
+    @property
+    def period_s(self) -> float:
+        """The time between two lines, as the last ones were apart."""
+        return median(self._gaps) if len(self._gaps) >= SURE_GAPS else USUAL_S
+
+    @property
+    def open_since_s(self) -> float | None:
+        """When the line was written whose row has not been told; None without one."""
+        return None if self._open is None or self._open[0] is None else self._open[0].monotonic_s
+
+    def take(
+        self, values: Mapping[str, float], moment: Moment | None, config: Mapping[str, str], number: int
+    ) -> Row | None:
+        """Take a line in; the row of the one before it, now that it is known what else belonged to that."""
+        row = self.close(config, number)
+        self._open = (moment, dict(values))
+        return row
+
+    def add(self, values: Mapping[str, float]) -> None:
+        """What another line tells of the interval of the last one: drafts, preemptions."""
+        if self._open is not None:
+            self._open[1].update({name: value for name, value in values.items() if name not in self._open[1]})
+
+    def close(self, config: Mapping[str, str], number: int) -> Row | None:
+        """The row of the last line; None where there is none, or it tells of no work that can be counted."""
+        if self._open is None:
+            return None
+        (told, values), self._open = self._open, None
+        before = self._before
+        moment = told or self._guessed()
+        gap_s = None if before is None or moment.set else moment.monotonic_s - before.monotonic_s
+        if gap_s is not None and gap_s < SHORTEST_S:
+            return None  # another writer's line of the same engine
+        gauges = {ours: values[line] for ours, line in GAUGES.items() if values.get(line, -1.0) >= 0}
+        if "waiting_deferred" in gauges and "waiting" in gauges:
+            gauges["waiting_capacity"] = gauges["waiting"]
+        span_s = self._span_s(gap_s)
+        joined = span_s == gap_s and before is not None
+        self._before = _Held(moment.monotonic_s, moment.unix_s, gauges)
+        if self._wrong(values, moment):
+            return None
+        start = {**(before.values if joined and before is not None else {})}
+        counted = {**_counted(values, span_s)}
+        unix_s = moment.unix_s or 0.0
+        began = Reading("", "0", unix_s - span_s, moment.monotonic_s - span_s, start | dict.fromkeys(counted, 0.0))
+        ended = Reading("", "0", unix_s, moment.monotonic_s, gauges | counted, config)
+        row = row_of(Change(began, ended), number)
+        return None if row is None else _with_bounds(row, span_s, moment, guessed=told is None)
+
+    def _wrong(self, values: Mapping[str, float], moment: Moment) -> bool:
+        rates = [values[name] for name in RATES.values() if name in values]
+        wrong = any(not 0 <= rate <= MOST_RATE_PER_S for rate in rates)
+        if wrong:
+            self.complaints[RESET] = None
+        if moment.set:
+            self.complaints[SET] = None
+        return wrong or moment.set
+
+    def _guessed(self) -> Moment:
+        """Where a line without any time stands: a period after the one before."""
+        last_s = self._before.monotonic_s if self._before is not None else 0.0
+        return Moment(last_s + self.period_s, None, self.period_s)
+
+    def _span_s(self, gap_s: float | None) -> float:
+        """The seconds that a line tells of: since the line before, or a period where lines were not written."""
+        period_s = self.period_s
+        longest_s = OFF_RATIO * period_s if len(self._gaps) >= SURE_GAPS else MOST_PERIOD_S
+        if gap_s is None or gap_s > longest_s:
+            return period_s
+        self._gaps.append(gap_s)
+        return gap_s
+
+
+def _counted(values: Mapping[str, float], span_s: float) -> dict[str, float]:
+    """What was done in an interval, by the keys of a Reading; with drafts also how many sequences put out tokens."""
+    found = {ours: values[line] * span_s for ours, line in RATES.items() if line in values}
+    found |= {ours: values[line] for ours, line in COUNTS.items() if values.get(line, -1.0) >= 0}
+    length, generated = values.get("acceptance_length"), found.get("generated_tokens")
+    if length is not None and length >= 1 and generated:
+        found["inter_token_count"] = generated / length
+    return found
+
+
+def _with_bounds(row: Row, span_s: float, moment: Moment, *, guessed: bool) -> Row:
+    """The row with what is not sure of its interval: stamps of whole seconds, or none at all."""
+    columns = dict(row.columns)
+    if moment.unix_s is None:
+        columns.pop("unix_s", None)
+    words = "rate x time between two lines" + (", which tell no time: their usual distance" if guessed else "")
+    share = 0.0 if guessed else moment.sure_s / span_s
+    derived = list(row.derived)
+    for name in ("generated_tokens", "prefill_tokens"):
+        if (value := columns.get(name)) is not None:
+            bounds = (value * max(1 - share, 0.0), value * (1 + share)) if not guessed else (None, None)
+            derived.append(Derived(name, value, "", words, *bounds))
+    return replace(row, columns=columns, derived=tuple(derived))
