@@ -21,6 +21,8 @@ NUMBER = re.compile(r"[+-]?(?:\d[\d,]{0,30}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][+-
 NOT_FINITE = re.compile(r"[+-]?(nan|inf(?:inity)?)\b", re.IGNORECASE)
 BRACKETS = re.compile(r"\(([^()]{1,30})\)\s*$")
 MOST_CHARS = 200  # of one cell or value
+# Nothing that was measured is outside of these; sums and ratios of what is inside are finite.
+LEAST, MOST = 1e-30, 1e30
 
 
 def amount(text: str) -> float | None:
@@ -29,7 +31,7 @@ def amount(text: str) -> float | None:
     if (named := NOT_FINITE.match(shown)) is not None:
         return math.nan if named[1].lower() == "nan" else math.copysign(math.inf, -1 if shown[0] == "-" else 1)
     found = NUMBER.match(shown)
-    return None if found is None else float(found[0].replace(",", ""))
+    return None if found is None else _possible(float(found[0].replace(",", "")))
 
 
 def finite_amount(text: str) -> float | None:
@@ -78,7 +80,14 @@ def number_of(value: object) -> float | None:
         return None
     if isinstance(value, int | float):
         try:
-            return float(value)
+            return _possible(float(value))
         except OverflowError:
             return math.inf
     return amount(value) if isinstance(value, str) and not is_empty(value) else None
+
+
+def _possible(value: float) -> float:
+    """The value, infinite or zero where it is beyond what can be."""
+    if abs(value) > MOST:
+        return math.copysign(math.inf, value)
+    return value if abs(value) >= LEAST or math.isnan(value) else math.copysign(0.0, value)
