@@ -135,6 +135,16 @@ class RingFile:
             self._dtype = slot_dtype(self.header)
         return self._dtype
 
+    @property
+    def created(self) -> tuple[float, float]:
+        """When the ring was made: monotonic seconds, and unix seconds at that moment."""
+        return self.header.created_monotonic_ns / 1e9, self.header.created_unix_ns / 1e9
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The extra fields of a payload, in their order."""
+        return self.header.extras
+
     def close(self) -> None:
         """Let go of the file."""
         if not self._borrowed and self._fd >= 0:

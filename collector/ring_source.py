@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.collector.lengths import LengthDecoder, Lengths, sum_names
 from rooflens.collector.payload import Sections, parse
-from rooflens.collector.ring_file import RingFile
+from rooflens.collector.ring_file import RingFile, Slots
 from rooflens.collector.slot_columns import SlotColumns
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, StepKind, StepTable
@@ -50,27 +50,47 @@ def _block_tokens(info: EngineInfo | None) -> int:
     return said if isinstance(said, int) and 1 <= said <= MOST_BLOCK_TOKENS else DEFAULT_BLOCK_TOKENS
 
 
-class RingSource:
-    """Reads one ring from where it left off; see protocols.Source."""
+class SlotFile(Protocol):
+    """What holds slots and payloads as a ring does; ``extras`` names the extra fields of a payload."""
+
+    @property
+    def created(self) -> tuple[float, float]:
+        """When it was made: monotonic seconds of the clock of its slots, and unix seconds at that moment."""
+        ...
+
+    @property
+    def extras(self) -> Sequence[str]: ...
+
+    state_damaged: bool
+
+    def info(self) -> EngineInfo | None: ...
+
+    def slots(self, after: int) -> Slots: ...
+
+    def payload(self, offset: int, size: int) -> bytes | None: ...
+
+    def close(self) -> None: ...
+
+
+class SlotSource:
+    """Reads slots from where it left off; see protocols.Source."""
 
     def __init__(
-        self, path: Path, after: int = 0, spans_of: Callable[[EngineInfo], tuple[str, ...]] = no_spans
+        self, file: SlotFile, after: int = 0, spans_of: Callable[[EngineInfo], tuple[str, ...]] = no_spans
     ) -> None:
-        """Open ``path``; steps up to sequence ``after`` are passed over. RooflensError if it is no readable ring.
+        """Read ``file``; steps up to sequence ``after`` are passed over.
 
         ``spans_of`` says of an engine over which spans (rooflens.spans) its lengths are to be summed too.
         """
-        self.file = RingFile(path)
-        self.info = self.file.info()
+        self._slots = file
+        self.info = file.info()
         self._after = after
         self._last_whole = after
         self._last_output_s: float | None = None
         self._gap = after > 0  # the step before the next one was not seen
         self._spans_of = spans_of
         self._decoder = LengthDecoder(_block_tokens(self.info), self._spans())
-        self._anchors: list[tuple[float, float]] = [
-            (self.file.header.created_monotonic_ns / 1e9, self.file.header.created_unix_ns / 1e9)
-        ]
+        self._anchors: list[tuple[float, float]] = [file.created]
 
     @property
     def doubted_frames(self) -> int:
@@ -79,12 +99,12 @@ class RingSource:
 
     def close(self) -> None:
         """Let go of the ring."""
-        self.file.close()
+        self._slots.close()
 
     def read(self, visit: Callable[[int, Lengths], None] | None = None) -> Batch:
         """All steps since the last call, in order; ``visit`` gets every step's own lengths by row of the table."""
         first = self._last_whole + 1
-        found = self.file.slots(self._after)
+        found = self._slots.slots(self._after)
         slots, self._after = SlotColumns.of(found.slots), found.last
         if len(slots):
             self._last_whole = int(slots["sequence"][-1])
@@ -103,11 +123,11 @@ class RingSource:
                 detail = dict(sections.detail)
                 name = str(detail.pop("event", "unknown"))
                 if name == "info_changed":
-                    self.info = self.file.info() or self.info
+                    self.info = self._slots.info() or self.info
                     self._decoder.spans = self._spans()
                 events.append(RingEvent(int(slots["sequence"][at]), float(slots["output_ns"][at]) / 1e9, name, detail))
         is_step = slots["frame"] != EVENT
-        if self.file.state_damaged and len(slots):
+        if self._slots.state_damaged and len(slots):
             now_s = float(slots["output_ns"][-1]) / 1e9
             events.append(RingEvent(int(slots["sequence"][-1]), now_s, STATE_DAMAGED))
         rows = np.flatnonzero(is_step)
@@ -124,10 +144,10 @@ class RingSource:
         return self._spans_of(self.info) if self.info is not None else ()
 
     def _sections(self, slots: SlotColumns, at: int) -> Sections | None:
-        raw = self.file.payload(int(slots["arena_offset"][at]), int(slots["arena_bytes"][at]))
+        raw = self._slots.payload(int(slots["arena_offset"][at]), int(slots["arena_bytes"][at]))
         if raw is None:
             return None
-        return parse(raw, int(slots["sections"][at]), int(slots["requests"][at]), self.file.header.extras)
+        return parse(raw, int(slots["sections"][at]), int(slots["requests"][at]), self._slots.extras)
 
     def _anchor(self, sequence: int, anchor: tuple[int, int]) -> list[RingEvent]:
         unix_s, monotonic_s = anchor[0] / 1e9, anchor[1] / 1e9
@@ -250,3 +270,14 @@ class RingSource:
             else:
                 columns[name] = np.zeros(len(slots), dtype=np.int64)
                 columns[name][real] = sums[index]
+
+
+class RingSource(SlotSource):
+    """Reads one ring from where it left off; see protocols.Source."""
+
+    def __init__(
+        self, path: Path, after: int = 0, spans_of: Callable[[EngineInfo], tuple[str, ...]] = no_spans
+    ) -> None:
+        """Open ``path``, the rest as for SlotSource. RooflensError if it is no readable ring."""
+        self.file = RingFile(path)
+        super().__init__(self.file, after, spans_of)

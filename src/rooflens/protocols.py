@@ -18,6 +18,8 @@ class Batch:
     ``lost_steps`` were overwritten before they could be read, ``torn_steps`` failed their check sum.
     ``derived`` are values of these steps that were computed and not read; ``complaints`` are what was wrong with
     what was read, in words; ``progress`` is whether the engine moves, None where the source cannot tell.
+    ``here`` is whether the engine is known to run on this machine, None for what its feed says of all of them;
+    ``known_until_monotonic_s`` is the moment up to which the source has told all of it, None for about now.
     """
 
     info: EngineInfo | None
@@ -28,6 +30,8 @@ class Batch:
     derived: tuple[Derived, ...] = ()
     complaints: tuple[str, ...] = ()
     progress: Progress | None = None
+    here: bool | None = None
+    known_until_monotonic_s: float | None = None
 
 
 class Source(Protocol):

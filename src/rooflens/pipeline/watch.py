@@ -174,13 +174,14 @@ class Watch:
 
     def _read_feed(self, told: FeedTold) -> None:
         """One engine of a feed; one that is over is told of a last time."""
-        run, batch, now_s = told.run, told.batch, time.monotonic()
+        run, batch = told.run, told.batch
+        now_s = time.monotonic() if batch.known_until_monotonic_s is None else batch.known_until_monotonic_s
         if run not in self._engines and not len(batch.steps) and told.over:
             return
         info = with_model(batch.info, self.settings.model_config)
         rank = info.rank if info else 0
         self._engine(run, told.feed.kind, info, rank, told.from_monotonic_s or now_s, empty_table())
-        self._engines[run].here = told.feed.here
+        self._engines[run].here = told.feed.here if batch.here is None else batch.here
         self._take(run, batch, info, now_s, told.state)
         if told.over:
             self._end(run, told.state)
