@@ -40,7 +40,7 @@ ENGINES = ("vllm", "torch", "sglang", "tensorrt_llm", "transformers", "lmdeploy"
 # Calibration asks the library that engines compute with what the device reaches, where that is installed.
 MEASURING = ("collector.calibrate", "torch")
 # What is loaded into the engine's own process: the standard library, the floor and each other, nothing else.
-HOOK = ("adapters.vllm", "adapters.facts", "adapters.frames", "adapters.recorder", *RING)
+HOOK = ("adapters.vllm", "adapters.sglang", "adapters.facts", "adapters.frames", "adapters.recorder", *RING)
 
 
 class Import(NamedTuple):

@@ -2,8 +2,8 @@
 
 The schema is ``dynamo.fpm.trace.v1``. A line is ``{"timestamp": ms since the writer began, "event": EVENT}``, where
 EVENT has "schema", "source" with "namespace", "component" and "producer_id", "capture_mode" (sampled or full),
-"observed_at_unix_ms", and "fpm", the message by its names; EVENT alone is read too. ``sampled`` keeps the newest pass of
-every few seconds: a gap in its numbers is no loss. Sources: see the package.
+"observed_at_unix_ms" and "fpm", the message by its names; EVENT alone is read too. ``sampled`` keeps the newest pass
+of every few seconds: a gap in its numbers is no loss. Sources: see the package.
 """
 
 from __future__ import annotations
