@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rooflens.adapters.logs.clock import Moment
+from rooflens.adapters.logs.facts import Facts
 from rooflens.adapters.scrape.rows import Row
 from rooflens.live_records import Derived
 from rooflens.records import StepKind
@@ -35,7 +36,7 @@ class _Prefills:
 
 
 class DecodeLines:
-    """The decode and prefill lines of one rank; ``steps_a_line`` as the engine was told, where it says so."""
+    """The decode and prefill lines of one rank."""
 
     def __init__(self) -> None:
         self.complaints: dict[str, None] = {}
@@ -50,19 +51,17 @@ class DecodeLines:
         """A prefill batch; one that nothing runs beside begins after an idle time, or is the second of a burst."""
         found = self._prefills
         found.batches += 1
-        found.sequences += _count(values, "new_requests")
-        found.tokens += _count(values, "prompt_tokens")
-        found.hit_tokens += _count(values, "prefix_hit_tokens")
+        found.sequences += _count(values, "context_requests", "new_requests")
+        found.tokens += _count(values, "context_tokens", "prompt_tokens")
+        found.hit_tokens += _count(values, "cached_tokens")
         if values.get("running") == 0:
             found.from_idle = True
 
     def preempt(self, values: Mapping[str, float]) -> None:
         """Requests lost their place in the pool."""
-        self._preempted += max(_count(values, "preempted"), 1.0)
+        self._preempted += max(_count(values, "preempted", "retracted"), 1.0)
 
-    def decode(
-        self, values: Mapping[str, float], moment: Moment | None, blocks: float | None, number: int
-    ) -> Row | None:
+    def decode(self, values: Mapping[str, float], moment: Moment | None, facts: Facts, number: int) -> Row | None:
         """The row of the steps since the decode line before; None where that cannot be told."""
         before, prefills, preempted = self._last, self._prefills, self._preempted
         last_s = self._last_s
@@ -87,10 +86,11 @@ class DecodeLines:
             return None
         self._pace_s = pace_s
         steps = self.steps_a_line
+        blocks, drafts = facts.pool[0] if facts.pool else None, facts.get("speculative_tokens")
         span_s = steps * pace_s
         end_s = moment.monotonic_s if moment is not None else (last_s or 0.0) + span_s
         self._last_s = end_s
-        told = _Interval(values, sequences, length, steps, span_s, end_s, prefills, preempted, blocks)
+        told = _Interval(values, sequences, length, steps, span_s, end_s, prefills, preempted, blocks, drafts)
         return told.row(moment, number)
 
 
@@ -105,13 +105,14 @@ class _Interval:
     prefills: _Prefills
     preempted: float
     blocks: float | None
+    drafts: float | None
 
     def row(self, moment: Moment | None, number: int) -> Row:
         """The columns; a part of the time went into prefill batches where there were any, and no line says which."""
         values, prefills = self.values, self.prefills
         rows, generated = self.sequences * self.steps, self.sequences * self.steps * self.length
         mixed = prefills.batches > 0
-        tokens, drafts = values.get("kv_tokens"), values.get("drafted_tokens_per_sequence")
+        tokens, drafts = values.get("kv_used_tokens", values.get("kv_tokens")), self.drafts
         kind = StepKind.MIXED if mixed else StepKind.VERIFY if self.length > 1 else StepKind.DECODE
         query = generated if self.length == 1 else rows * (1 + drafts) if drafts else None
         context = None if tokens is None else tokens * self.steps
@@ -158,5 +159,6 @@ class _Interval:
         )
 
 
-def _count(values: Mapping[str, float], name: str) -> float:
-    return max(values.get(name, 0.0), 0.0)
+def _count(values: Mapping[str, float], *names: str) -> float:
+    """The first of these that is told, 0 where none is."""
+    return next((max(values[name], 0.0) for name in names if name in values), 0.0)

@@ -83,7 +83,7 @@ class Intervals:
             return None  # another writer's line of the same engine
         gauges = {ours: values[line] for ours, line in GAUGES.items() if values.get(line, -1.0) >= 0}
         if "waiting_deferred" in gauges and "waiting" in gauges:
-            gauges["waiting_capacity"] = gauges["waiting"]
+            gauges["waiting_capacity"] = max(gauges["waiting"] - gauges["waiting_deferred"], 0.0)
         span_s = self._span_s(gap_s)
         joined = span_s == gap_s and before is not None
         self._before = _Held(moment.monotonic_s, moment.unix_s, gauges)
@@ -124,7 +124,9 @@ class Intervals:
 def _counted(values: Mapping[str, float], span_s: float) -> dict[str, float]:
     """What was done in an interval, by the keys of a Reading; with drafts also how many sequences put out tokens."""
     found = {ours: values[line] * span_s for ours, line in RATES.items() if line in values}
-    found |= {ours: values[line] for ours, line in COUNTS.items() if values.get(line, -1.0) >= 0}
+    cumulative = "system_efficiency_ratio" in values  # vLLM's V0 engine counts drafts ever since it began
+    counts = {} if cumulative else COUNTS
+    found |= {ours: values[line] for ours, line in counts.items() if values.get(line, -1.0) >= 0}
     length, generated = values.get("acceptance_length"), found.get("generated_tokens")
     if length is not None and length >= 1 and generated:
         found["inter_token_count"] = generated / length

@@ -73,10 +73,12 @@ class Iterations:
 
 
 def _columns(values: Mapping[str, float], words: Mapping[str, str], pool: tuple[int, int] | None) -> dict[str, float]:
-    prompts, prompt_tokens = values.get("context_requests"), values.get("prompt_tokens")
+    prompts, prompt_tokens = values.get("context_requests"), values.get("context_tokens")
     decodes, decode_tokens = values.get("generation_requests"), values.get("generation_tokens")
     if decodes is None:
         decodes = decode_tokens  # one token each, as no draft is told
+    if prompts is None and prompt_tokens == 0:
+        prompts = 0.0
     if decode_tokens is None:
         decode_tokens = decodes
     found: dict[str, float | None] = {"kind": _kind(values, words, prompts, prompt_tokens, decodes, decode_tokens)}
@@ -130,7 +132,9 @@ def _held(
     decode_tokens: float | None,
 ) -> dict[str, float | None]:
     """Contexts: as told, else from the pool, of which each sequence fills its last block by half on average."""
-    used, context = values.get("kv_used_ratio"), values.get("cached_kv_tokens")
+    used, context = values.get("kv_used_ratio"), values.get("kv_tokens")
+    if context is None and not prompt_tokens:
+        context = values.get("generation_kv_tokens")
     blocks = None if used is None or pool is None else used * pool[0]
     if blocks is None and (held := values.get("kv_blocks_used")) is not None:
         blocks = held
