@@ -1,13 +1,49 @@
-"""Lines of any engine's log into records: the engine is recognised by what the line says."""
+"""Lines of any engine's log into records: the engine is recognised by what the line says.
+
+Written for logs of many gigabytes: a line in which no mark of any table stands costs some microseconds. What stands
+beyond LONGEST_LINE characters of a line is not read.
+"""
 
 from __future__ import annotations
 
-import re
 import time
+from functools import cache
+from typing import NamedTuple
 
+from rooflens.adapters.logs import llama_cpp, trtllm_stats
+from rooflens.adapters.logs.capacity import Capacities
+from rooflens.adapters.logs.prefix import cleaned, engines_of, ranks_of, source_of, unwrapped
+from rooflens.adapters.logs.read import Said, read_line
+from rooflens.adapters.logs.table import ENGINES, Fact, Line, table_of
+from rooflens.adapters.logs.times import stamp
 from rooflens.log_records import LogRecord, RecordKind
 
 LONGEST_LINE = 1 << 16  # characters; the rest of a longer line is not read
+# Lines about requests: they are many, tell nothing of the engine, and may hold what a user wrote.
+OF_REQUESTS = ("HTTP/1.", "HTTP/2", "Received request ", "Added request ", "Finished request ", "prompt_token_ids")
+
+
+class Mark(NamedTuple):
+    """A stretch of text, and what is read where it stands: a line, a sentence, or one of the two that are code."""
+
+    text: str
+    engine: str
+    what: Line | Fact | str
+
+
+@cache
+def _marks(engines: tuple[str, ...]) -> tuple[Mark, ...]:
+    """Every mark of these engines; ValueError for an engine that has no table."""
+    marks: list[Mark] = []
+    for engine in engines:
+        table = table_of(engine)
+        marks += [Mark(text, engine, line) for line in table.lines for text in line.marks]
+        marks += [Mark(fact.template.mark, engine, fact) for fact in table.facts]
+        if engine == llama_cpp.ENGINE:
+            marks += [Mark(text, engine, "timing") for text in llama_cpp.MARKS]
+        if engine == trtllm_stats.ENGINE:
+            marks += [Mark(text, engine, "stats") for text in trtllm_stats.MARKS]
+    return tuple(marks)
 
 
 class LineReader:
@@ -15,39 +51,83 @@ class LineReader:
 
     ``engine`` ("vllm", "sglang", "tensorrt-llm", "llama.cpp") narrows it to one engine's lines; None recognises each.
     ``now_unix_s`` is the time no later than which a stamp without a year lies; None is the clock's.
+    ValueError for an engine that has no table.
     """
 
     def __init__(self, engine: str | None = None, now_unix_s: float | None = None) -> None:
-        self._engine = engine
-        self._now_unix_s = time.time() if now_unix_s is None else now_unix_s
+        self._marks = _marks(ENGINES if engine is None else (engine,))
+        self._now_unix_s = now_unix_s
+        self._timings = llama_cpp.Timings()
+        self._capacities = Capacities()
 
     def take(self, line: str) -> tuple[LogRecord, ...]:
         """The records that this line completes, most often none; never raises for what a line holds."""
-        at = line.find("Avg prompt throughput: ")
-        if at < 0 or self._engine not in (None, "vllm"):
-            return ()
-        labels = {
-            "Avg prompt throughput": ("prompt_tokens_per_s", 1.0),
-            "Avg generation throughput": ("generated_tokens_per_s", 1.0),
-            "Running": ("running", 1.0),
-            "Waiting": ("waiting", 1.0),
-            "Pending": ("waiting", 1.0),
-            "Swapped": ("swapped", 1.0),
-            "Deferred": ("deferred", 1.0),
-            "GPU KV cache usage": ("kv_used_ratio", 0.01),
-            "Prefix cache hit rate": ("prefix_hit_ratio", 0.01),
-        }
-        values: dict[str, float] = {}
-        for item in line[at:LONGEST_LINE].split(", "):
-            label, _, text = item.partition(": ")
-            number = re.match(r"-?\d+(?:\.\d+)?", text)
-            if number and label in labels:
-                name, factor = labels[label]
-                values[name] = float(number[0]) * factor
-        engine = re.search(r"Engine (\d{1,9}):", line[:at])
-        ranks = {"engine": int(engine[1])} if engine else {}
-        return (LogRecord("vllm", RecordKind.INTERVAL, values, {}, ranks),)
+        if len(line) > LONGEST_LINE:
+            line = line[:LONGEST_LINE]
+        found = [mark for mark in self._marks if mark[0] in line]
+        if not found or any(sign in line for sign in OF_REQUESTS):
+            return self._timings.flush() if self._timings.open else ()
+        return self._read(cleaned(line), found)
 
     def close(self) -> tuple[LogRecord, ...]:
         """What was kept of lines that have not come: the end of the log."""
-        return ()
+        return self._timings.flush()
+
+    def _read(self, line: str, found: list[Mark]) -> tuple[LogRecord, ...]:
+        now = time.time() if self._now_unix_s is None else self._now_unix_s
+        stats = any(mark.what == "stats" for mark in found)
+        wrapped = unwrapped(line)
+        unix_s = None
+        if wrapped is not None:
+            line, unix_s = cleaned(wrapped[0]), stamp(wrapped[1], now)
+        if unix_s is None:
+            unix_s = stamp(line, now)
+        if stats:
+            return trtllm_stats.stats_records(line, unix_s, now)
+        if any(mark.what == "timing" for mark in found):
+            records = list(self._timings.take(line, unix_s))
+        else:
+            records = list(self._timings.flush())
+        read, first = _said(line, found)
+        for (engine, kind), said in read.items():
+            records.append(self._record(engine, kind, said, line[:first], unix_s))
+        return tuple(records)
+
+    def _record(self, engine: str, kind: RecordKind, said: Said, head: str, unix_s: float | None) -> LogRecord:
+        ranks = {**ranks_of(head), **said.ranks}
+        engines = engines_of(head)
+        if engines is not None:
+            said.values["engines"] = float(engines)
+        source = source_of(head)
+        if source is not None:
+            said.words["source"] = source
+        if kind is RecordKind.STARTUP:
+            self._capacities.check(engine, ranks, said.values, said.words)
+        return LogRecord(engine, kind, said.values, said.words, ranks, unix_s, tuple(said.unknown))
+
+
+def _said(line: str, found: list[Mark]) -> tuple[dict[tuple[str, RecordKind], Said], int]:
+    """What a line says by engine and kind, and where its own words begin."""
+    read: dict[tuple[str, RecordKind], Said] = {}
+    first = len(line)
+    for mark in found:
+        what = mark.what
+        if isinstance(what, str):
+            continue
+        at = line.find(mark.text)
+        said: Said | None = None
+        if isinstance(what, Fact):
+            sentence = what.template.read(line)
+            said = None if sentence is None else Said(sentence[0], sentence[1], [], {})
+        elif at >= 0:
+            begin = line.rfind(what.begin, 0, at) if what.begin else at + len(mark.text) if what.after else at
+            said = read_line(what, line[begin:]) if begin >= 0 else None
+            at = min(at, begin)
+        if said is None or at < 0:
+            continue
+        first = min(first, at)
+        held = read.setdefault((mark.engine, what.kind), said)
+        if held is not said:
+            held.values.update({name: value for name, value in said.values.items() if name not in held.values})
+            held.words.update({name: value for name, value in said.words.items() if name not in held.words})
+    return read, first

@@ -1,0 +1,115 @@
+"""What engines write in a line: "label: value unit", "key = value" and "3 context requests", split and read.
+
+Linear in the length of the line: one pass over it, no pattern that can backtrack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MOST_ITEMS = 256  # of one line; the lines that are read have at most some forty
+LONGEST_LABEL = 64
+LARGEST = 1e18  # of what is a number of anything
+
+NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,20})(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?")
+UNIT = re.compile(r"\s?([A-Za-z%/]{1,16})")
+_OPENING, _CLOSING = "([{", ")]}"
+_SIGN = re.compile(r": | = |=")
+_EDGES = " \t\r\n\"'"
+_MARKS = re.compile(r", |\. (?=#)|[()\[\]{}]")
+
+# What a number is divided by for its unit: exact where a product would not be.
+PARTS_OF: dict[str, float] = {"%": 1e2, "ms": 1e3, "us": 1e6, "ns": 1e9}
+# What a number is multiplied with for its unit. Engines divide by powers of 1024 and write GB or GiB alike.
+UNITS: dict[str, float] = {
+    "KB": 1024.0,
+    "KiB": 1024.0,
+    "MB": 1024.0**2,
+    "MiB": 1024.0**2,
+    "GB": 1024.0**3,
+    "GiB": 1024.0**3,
+    "TB": 1024.0**4,
+    "TiB": 1024.0**4,
+    "M": 1e6,
+    "B": 1e9,
+}
+
+
+class Item(NamedTuple):
+    """One pair: ``label`` as the line spells it, ``text`` the value with its unit, ``under`` the label it hangs on."""
+
+    label: str
+    text: str
+    under: str = ""
+
+
+def number(text: str) -> tuple[float, str] | None:
+    """The number that a text begins with, in units of the first power, and the unit; None where there is none.
+
+    Neither NaN nor infinity is a number here: they say that nothing was measured.
+    """
+    text = text.lstrip(_EDGES + "(*")
+    found = NUMBER.match(text)
+    if found is None:
+        return None
+    value = float(found[0].replace(",", ""))
+    if not -LARGEST < value < LARGEST:
+        return None
+    unit = UNIT.match(text, found.end())
+    word = unit[1] if unit else ""
+    return value / PARTS_OF[word] if word in PARTS_OF else value * UNITS.get(word, 1.0), word
+
+
+def parts(text: str) -> list[str]:
+    """A text split at the commas that stand in no bracket, and before a "#" that begins a sentence."""
+    found: list[str] = []
+    depth = start = 0
+    for mark in _MARKS.finditer(text):
+        sign = mark[0]
+        if sign in _OPENING:
+            depth += 1
+        elif sign in _CLOSING:
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            found.append(text[start : mark.start()])
+            start = mark.end()
+            if len(found) >= MOST_ITEMS:
+                return found
+    found.append(text[start:])
+    return found
+
+
+def items(text: str) -> Iterator[Item]:
+    """The pairs of a text; a value that is itself pairs ("full=3, swa=2") hangs under its label."""
+    under = ""
+    for part in parts(text):
+        label, value = _halves(part)
+        if not label:
+            yield Item("", value, under)
+            continue
+        if value.startswith("{") and value.rstrip(" .").endswith("}"):
+            yield from items(value.strip(" .{}"))
+            continue
+        inner, deeper = _halves(value)
+        if inner and number(value) is None:
+            under = label
+            yield Item(inner, deeper, under)
+            continue
+        yield Item(label, value, under)
+
+
+def _halves(part: str) -> tuple[str, str]:
+    """Label and value of one pair; "" for a value alone."""
+    part = part.strip(" \t\r\n;")
+    begin = part[: LONGEST_LABEL * 2]
+    sign = _SIGN.search(begin, 1)
+    if sign is not None:
+        return part[: sign.start()].strip(_EDGES), part[sign.end() :].strip()
+    if part[:1].isdigit() or part[:1] in "-+":
+        found = NUMBER.match(part)
+        rest = part[found.end() :] if found else ""
+        if found and rest[:1] == " " and rest.strip():
+            return rest.strip(" .()"), found[0]
+    return "", part
