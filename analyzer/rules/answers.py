@@ -58,12 +58,17 @@ def too_few(case: Case, code: Code) -> Finding | None:
     return cannot_tell(case, code, f"at least {LEAST_STEPS} steps in a window (it has {steps})")
 
 
+# What transformers' ContinuousBatchingConfig calls that which these flags of vLLM set.
+TRANSFORMERS = {"--max-num-seqs": "max_requests_per_batch =", "--async-scheduling": "use_async_batching = True"}
+
+
 def setting(info: EngineInfo | None, value: str, plain: str, vllm: str, sglang: str) -> str:
     """The change in the engine's own words: its flag with ``value``, or ``plain`` words for an engine without flags.
 
     ``plain`` holds ``{}`` where the value goes.
     """
-    flag = {"vllm": vllm, "sglang": sglang}.get(info.engine if info else "")
+    flags = {"vllm": vllm, "sglang": sglang, "transformers": TRANSFORMERS.get(vllm)}
+    flag = flags.get(info.engine if info else "")
     return f"{flag} {value}".strip() if flag else plain.format(value)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import random
+import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +71,8 @@ class Witness:
         def forward(*args: Any, **kwargs: Any) -> Any:
             ends, keys = kwargs["cu_seq_lens_q"].tolist(), kwargs["cu_seq_lens_k"]
             reached = (keys["full_attention"] if isinstance(keys, dict) else keys).tolist()
-            queries = [b - a for a, b in zip(ends, ends[1:], strict=False)]
-            cached = [b - a for a, b in zip(reached, reached[1:], strict=False)]
+            queries = [b - a for a, b in pairwise(ends)]
+            cached = [b - a for a, b in pairwise(reached)]
             contexts = [k - q for k, q in zip(cached, queries, strict=False)]
             self.passes.append(Pass(queries, contexts, held_blocks(kwargs["cache"])))
             return self._forward(*args, **kwargs)
@@ -127,3 +129,18 @@ def differences(batch: Batch, lengths: dict[int, Any], seen: list[Pass]) -> list
             if steps[name][row] != truth:
                 found.append(f"step {row}: {name} {steps[name][row]}, not {truth}")
     return found
+
+
+def serve(seconds: float, places: int, waiting: int = 32) -> None:
+    """Hold ``waiting`` requests beside at most ``places`` that run, for so long; weights of 20 MB, two threads."""
+    model = small_llama(hidden_size=512, intermediate_size=1408)
+    torch.set_num_threads(2)
+    manager = model.init_continuous_batching(greedy(60), engine(512, 256, max_requests_per_batch=places))
+    manager.start()
+    until, held, made = time.monotonic() + seconds, 0, 0
+    while time.monotonic() < until:
+        for _ in range(places + waiting - held):
+            made += 1
+            manager.add_request(prompts(1, 20, 60, seed=made)[0])
+        held = places + waiting - (manager.get_result(timeout=1) is not None)
+    manager.stop(block=True, hard_stop=True)

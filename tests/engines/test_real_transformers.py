@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers", minversion="5.0")  # vLLM brings it; an old one has another engine
-
 from continuous_harness import Witness, differences, engine, gap, greedy, prompts, ring, small_llama, terms
+from live_harness import firing, quiet, sidecar
 
 import rooflens.adapters.transformers as hook
 from rooflens.adapters.transformers import patch, rings, surface
+from rooflens.adapters.transformers.capture import Capture
 from rooflens.records import StepKind
 
 pytestmark = pytest.mark.engine
@@ -217,7 +216,7 @@ def test_a_failing_hook_changes_nothing_of_the_engine(model: Any, rings: Path, m
         "updated",
     ):
         with monkeypatch.context() as broken:
-            broken.setattr(patch.Capture, name, lambda self, *rest: 1 / 0)
+            broken.setattr(Capture, name, lambda self, *rest: 1 / 0)
             assert run() == plain, name
     hook.uninstall()
 
@@ -235,3 +234,44 @@ def test_the_command_line_runs_a_script(rings: Path, tmp_path: Path) -> None:
     batch, _ = ring(rings)
     assert terms(batch)["generated_tokens"] == 6
     assert time.time() - batch.steps["unix_s"][-1] < 60
+
+
+# A roof well above what this machine reaches, as beside vLLM: what is judged is the batch, not the processor.
+ROOF = """
+id = "test-roof"
+name = "a roof for tests"
+vendor = "none"
+memory_bytes = 16_000_000_000
+memory_bandwidth_bytes_per_s = 60e9
+[peak_flops_per_s]
+bf16 = 2e12
+fp32 = 1e12
+[source]
+title = "made up"
+"""
+
+
+@pytest.mark.parametrize(("places", "fires"), [(4, True), (64, False)])
+def test_a_batch_held_small_beside_a_queue_is_found(rings: Path, tmp_path: Path, places: int, fires: bool) -> None:
+    roof = tmp_path / "roof.toml"
+    roof.write_text(ROOF)
+    rings.mkdir(mode=0o700, exist_ok=True)
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import rooflens.adapters.transformers as hook; hook.install()\n"
+        f"from continuous_harness import serve; serve(40, {places}, {32 if fires else 0})\n"
+    )
+    with sidecar(tmp_path, "ring", "--window", "2", "--hardware", str(roof), rings=rings) as watching:
+        served = subprocess.Popen([sys.executable, "-P", "-c", code], env=os.environ, stderr=subprocess.DEVNULL)
+        try:
+            seen = watching.until(lambda one: len((one.engine() or {}).get("windows", ())) >= 2, 40)
+            assert seen
+            if fires:
+                found = watching.until(firing("missed_batching"), 10)
+                assert found, watching.findings()
+                assert "max_requests_per_batch = " in found["remedy"]
+            else:
+                assert watching.until(quiet("missed_batching"), 5), watching.findings()
+        finally:
+            served.kill()
+            served.wait(10)
