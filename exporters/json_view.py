@@ -12,6 +12,7 @@ from rooflens.device_records import DeviceView
 from rooflens.exporters.plain_json import column, plain, words
 from rooflens.exporters.roofline_points import points, roofs
 from rooflens.findings import FINDINGS, Code, Finding, Status
+from rooflens.group_records import GroupView
 from rooflens.live_records import NOT_READ_YET, EngineView, Snapshot
 from rooflens.model_records import Bound
 from rooflens.records import GraphMode, RooflensError, StepKind
@@ -43,6 +44,7 @@ def engines_json(snapshot: Snapshot) -> dict[str, Any]:
         "sources_left_out": max(0, len(snapshot.sources) - MOST_SOURCES),
         "devices": [_device(device) for device in snapshot.devices],
         "engines": [_engine(engine) for engine in snapshot.engines],
+        "groups": [_group(group) for group in snapshot.groups],
     }
 
 
@@ -143,6 +145,15 @@ def _engine(engine: EngineView) -> dict[str, Any]:
         "windows": plain(engine.windows),
         "findings_firing": [str(finding.code) for finding in engine.findings if finding.status is Status.FIRING],
     }
+
+
+def _group(view: GroupView) -> dict[str, Any]:
+    """One group: its engines by their labels with the part that each does, then each and together."""
+    record = plain(view)
+    group = record.pop("group")
+    names = [{"model_name": plain(model), "engine": plain(engine)} for model, engine in view.group.members]
+    parts = [{**name, "role": role} for name, role in zip(names, group.pop("roles"), strict=True)]
+    return {**group, "members": parts, "figures": record.pop("members"), **record}
 
 
 def _device(device: DeviceView) -> dict[str, Any]:

@@ -51,7 +51,7 @@ COUNTERS = WindowCounters(
 )  # fmt: skip
 FIXED_LABELS = {
     "engine_kind": "vllm", "engine_version": "0.32.0", "source": "ring", "hardware": "h100-sxm5-80", "format": "bf16",
-    "version": "0.1.0", "device_uuid": DEVICE.uuid,
+    "version": "0.1.0", "device_uuid": DEVICE.uuid, "model_name": "meta/Llama-3.1-8B", "group": "0",
     "device_name": "NVIDIA H100 80GB HBM3", "driver_version": "580.82", "mig_profile": "none",
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from rooflens.analyzer.rules.measurement_invalid import measurement_invalid
 from rooflens.analyzer.rules.memory_bound_waste import memory_bound_waste
 from rooflens.analyzer.rules.missed_batching import missed_batching
 from rooflens.analyzer.rules.prefill_interference import prefill_interference
+from rooflens.analyzer.rules.rank_imbalance import rank_imbalance
 from rooflens.analyzer.rules.throttling import throttling
 from rooflens.findings import Code, Finding
 
@@ -27,6 +28,7 @@ RULES: Mapping[Code, Judge] = MappingProxyType({
     Code.MISSED_BATCHING: missed_batching,
     Code.PREFILL_INTERFERENCE: prefill_interference,
     Code.THROTTLING: throttling,
+    Code.RANK_IMBALANCE: rank_imbalance,
     Code.MEASUREMENT_INVALID: measurement_invalid,
     Code.INSUFFICIENT_INPUT: insufficient_input,
 })  # fmt: skip

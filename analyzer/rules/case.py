@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rooflens.analyzer.peers import Peers
 from rooflens.analyzer.roofline import Roofline
 from rooflens.live_records import Progress, Window, WindowFigures
 from rooflens.model_records import HardwareSpec
@@ -16,7 +17,8 @@ class Case:
 
     ``windows`` are its last windows, oldest first, at most six, with ``figures`` one for one; the newest is judged.
     ``roofline`` is None where hardware or model is not known (the window's ``problem`` says why). ``recent`` are its
-    last steps, those of the window that is still open included; None stands for the steps of the windows.
+    last steps, those of the window that is still open included; None stands for the steps of the windows. ``peers`` is
+    what is known of the engines that belong to the same group, empty without any.
     """
 
     windows: tuple[Window, ...] = ()
@@ -25,6 +27,7 @@ class Case:
     hardware: HardwareSpec | None = None
     progress: Progress | None = None
     recent: StepTable | None = None
+    peers: Peers = field(default_factory=Peers)
 
     @property
     def window(self) -> Window | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rooflens.device_metrics import DEVICE_CATALOGUE, ENGINE_DEVICE_CATALOGUE
 from rooflens.findings import Code, Severity
+from rooflens.group_records import GroupKind
 from rooflens.metric_records import BY_INTERVALS, PREFIX, Kind, Metric, engine_metric
 from rooflens.records import StepKind
 
@@ -14,6 +15,8 @@ TOKEN_KINDS = ("prefill", "generated", "drafted", "accepted", "recomputed", "dis
 BYTE_KINDS = ("weights", "kv_read", "kv_write")
 SOURCES = ("ring", "push", "feed", "metrics", "log")
 ORIGINS = ("datasheet", "measured")
+GROUP_LABELS = ("model_name", "kind", "group")
+GROUP_KINDS = tuple(str(kind) for kind in GroupKind)
 CODES = tuple(str(code) for code in Code)
 SEVERITIES = tuple(str(severity) for severity in Severity)
 # Half-octaves from 1 ms to 16 s: a quantile is off by a fifth at most.
@@ -212,6 +215,21 @@ FINDING_UNKNOWN = engine_metric(
     "What is missing for an answer: /api/v1/findings?status=cannot_tell.",
     "code", values={"code": CODES},
 )  # fmt: skip
+GROUP_MEMBERS = Metric(
+    PREFIX + "group_members", G, "", "Engines of a group that live.", GROUP_LABELS,
+    "`max_over_time(rooflens_group_members[1h]) > rooflens_group_members`: a rank or a replica is missing.",
+    {"kind": GROUP_KINDS},
+)  # fmt: skip
+GROUP_RUNNING_SPREAD = Metric(
+    PREFIX + "group_running_spread", G, "", "Running requests of the fullest member less those of the emptiest.",
+    GROUP_LABELS, "Means of their newest windows; absent while fewer than two members tell.", {"kind": GROUP_KINDS},
+)  # fmt: skip
+GROUP_WAITING_SPREAD = Metric(
+    PREFIX + "group_waiting_spread", G, "", "Waiting requests of the longest queue in a group less the shortest.",
+    GROUP_LABELS,
+    "`min_over_time(rooflens_group_waiting_spread[10m]) > 0`: some wait where others do not; see rank_imbalance.",
+    {"kind": GROUP_KINDS},
+)  # fmt: skip
 SOURCES_UP = Metric(
     PREFIX + "sources_up", G, "", "Sources that are being read, by kind.", ("source",), "Falls when an engine ends.",
     {"source": SOURCES},
@@ -233,6 +251,7 @@ CATALOGUE: tuple[Metric, ...] = (
     STEPS, STEP_SECONDS, TIME, TOKENS, BYTES, FLOPS, COMPARED, FLOOR, EXPECTED, REACHABLE, MEMORY_FLOOR, BATCH_SUM,
     CONTEXT_SUM, PREEMPTIONS, FINISHED, HOOK, LOST, RESTARTS, FINDING_COST, FINDINGS_RAISED, ENGINE_UP, ENGINE_INFO,
     RUNNING, WAITING, DEFERRED, KV_USED, BATCH, CONTEXT, MBU, MFU, FLOOR_FACTOR, BANDWIDTH, PEAK_FLOPS, FINDING_ACTIVE,
-    FINDING_UNKNOWN, *ENGINE_DEVICE_CATALOGUE, SOURCES_UP, SOURCE_FAILURES, LOOP_SECONDS, SIDECAR_INFO,
+    FINDING_UNKNOWN, *ENGINE_DEVICE_CATALOGUE, GROUP_MEMBERS, GROUP_RUNNING_SPREAD, GROUP_WAITING_SPREAD,
+    SOURCES_UP, SOURCE_FAILURES, LOOP_SECONDS, SIDECAR_INFO,
     *DEVICE_CATALOGUE,
 )  # fmt: skip

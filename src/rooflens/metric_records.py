@@ -50,6 +50,7 @@ class Metric:
 OPEN_LABELS = {
     "model_name": "the models served here",
     "engine": "the rank, and a number behind it where several runs share one",
+    "group": "the engine label of its first member",
     "engine_kind": "the engines there are adapters for",
     "engine_version": "one of each engine",
     "hardware": "the devices known by their id",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rooflens.analyzer.ceilings import ceilings_of
 from rooflens.analyzer.correction import Correction
+from rooflens.analyzer.peers import Peers
 from rooflens.analyzer.regimes import regime_figures, times_of, with_usual
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import EVERY_TURN, RULES
@@ -23,6 +21,8 @@ from rooflens.findings import Code, Finding, Status
 from rooflens.info_fields import unread_text
 from rooflens.live_records import Derived, EngineView, Progress, SourceKind, State, Window, WindowFigures
 from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.pipeline.analysed import last_analysed
+from rooflens.pipeline.engine_beside import Beside
 from rooflens.pipeline.engine_calibration import calibration_of_engine
 from rooflens.pipeline.labels import Key
 from rooflens.pipeline.totals import EngineTotals
@@ -43,7 +43,8 @@ Clocks = tuple[float | None, ...]  # SM and highest SM in Hz, memory as a part o
 class WatchedEngine:
     """One run of an engine under one label. ``state`` is how it was at the last read.
 
-    ``join`` adds to the steps of a window what other sources tell of them; ``counted`` joins counters to its windows.
+    ``join`` adds to the steps of a window what other sources tell of them; ``counted`` joins counters to its windows,
+    ``beside`` what is known of the engines of its group.
     ``pid`` is its process as this host numbers it, ``worker_uuids`` asks which devices its workers name, and ``here``
     is False where it may run on another machine. ``device_uuids`` are the devices it is known to run on.
     """
@@ -63,6 +64,7 @@ class WatchedEngine:
         self.info: EngineInfo | None = None
         self.join: Callable[[StepTable], StepTable] = lambda steps: steps
         self.counted = CountedWindows(KEPT_WINDOWS)
+        self.beside = Beside(KEPT_WINDOWS)
         self.pid: int | None = None
         self.worker_uuids: Callable[[], tuple[str, ...]] = tuple
         self.here = True
@@ -251,13 +253,15 @@ class WatchedEngine:
         self._figures = (*self._figures, figures)[-KEPT_WINDOWS:]
         if window.whole:
             self._correction = self._correction.learned(times)
+        self.beside.closed(window)
         judged = self._judge(frozenset(RULES) - EVERY_TURN)
         firing = {finding.code for finding in self._findings if finding.status is Status.FIRING}
         self._totals.judged(finding for finding in judged if finding.code in firing)
 
     def _judge(self, codes: frozenset[Code]) -> list[Finding]:
         """The verdicts of these rules; one that fails is a problem of the sidecar and takes no other with it."""
-        case = Case(self._windows, self._figures, self._roofline, self._hardware, self._progress, self._recent)
+        peers = self.beside.peers() if codes != EVERY_TURN else Peers()
+        case = Case(self._windows, self._figures, self._roofline, self._hardware, self._progress, self._recent, peers)
         verdicts: list[Finding] = []
         failed: dict[Code, str] = {}
         for code, rule in RULES.items():
@@ -271,21 +275,6 @@ class WatchedEngine:
         self._verdicts, self._findings, raised = self._verdicts.judged(verdicts, time.time())
         self._totals.raised(raised)
         return verdicts
-
-
-def last_analysed(analysis: StepAnalysis | None, rows: int) -> StepAnalysis | None:
-    """The analysis of the last ``rows`` steps."""
-    if analysis is None or len(analysis.modelled) == rows:
-        return analysis
-    cut = slice(len(analysis.modelled) - rows, None)
-    columns: dict[str, Any] = {}
-    for entry in fields(analysis):
-        value = getattr(analysis, entry.name)
-        if isinstance(value, np.ndarray):
-            columns[entry.name] = value[cut]
-        elif isinstance(value, Mapping):
-            columns[entry.name] = {name: column[cut] for name, column in value.items()}
-    return replace(analysis, **columns)
 
 
 def _over(finding: Finding, now_unix_s: float) -> Finding:

@@ -87,6 +87,11 @@ class Feeds:
         left, self._left = self._left, []
         return left
 
+    def place(self, run: str) -> str | None:
+        """The log that tells of a run, whose other runs are engines of the same server; None for other feeds."""
+        feed, _ = self._heard.get(run, (None, 0.0))
+        return feed.health().name if feed is not None and feed.kind is SourceKind.LOG else None
+
     def health(self) -> list[SourceHealth]:
         """How every feed is doing, with the engines that it tells of."""
         engines = Counter(id(feed) for feed, _ in self._heard.values())

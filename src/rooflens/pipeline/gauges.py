@@ -11,6 +11,7 @@ from rooflens import catalogue as metrics
 from rooflens import device_metrics
 from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.findings import FINDINGS, Status
+from rooflens.group_records import GroupView
 from rooflens.live_records import EngineView, State
 from rooflens.metric_records import Metric, Sample
 
@@ -47,6 +48,17 @@ def gauges(view: EngineView, now_unix_s: float) -> Iterator[Sample]:
             yield Sample(metrics.PEAK_FLOPS, (*key, number_format, hardware.origin), rate * devices)
     held = (*_now(view), *_lately(view, now_unix_s))
     yield from (Sample(metric, key, value) for metric, value in held if value is not None)
+
+
+def group_gauges(view: GroupView) -> Iterator[Sample]:
+    """How many live members a group has, and how far apart they are."""
+    group = view.group
+    labels = (group.model_name, str(group.kind), group.name)
+    yield Sample(metrics.GROUP_MEMBERS, labels, float(len(group.members)))
+    spread_of = {spread.name: spread.high - spread.low for spread in view.spreads}
+    for name, metric in (("running", metrics.GROUP_RUNNING_SPREAD), ("waiting", metrics.GROUP_WAITING_SPREAD)):
+        if name in spread_of:
+            yield Sample(metric, labels, spread_of[name])
 
 
 def _ceilings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:

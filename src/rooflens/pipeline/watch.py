@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from rooflens import __version__
 from rooflens import catalogue as metrics
 from rooflens.collector.tables import empty_table
+from rooflens.group_records import GroupView
 from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
 from rooflens.metric_records import Sample
 from rooflens.pipeline.beside import Aside, Kin, kin, set_aside
@@ -18,7 +19,9 @@ from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
 from rooflens.pipeline.feeds import Feeds, FeedTold
 from rooflens.pipeline.follow import Follower
-from rooflens.pipeline.gauges import gauges
+from rooflens.pipeline.gauges import gauges, group_gauges
+from rooflens.pipeline.group_members import members_of
+from rooflens.pipeline.groups import Groups
 from rooflens.pipeline.labels import Key, Labels
 from rooflens.pipeline.page_runs import Once, Told, read_pages
 from rooflens.pipeline.pages import Pages, is_loopback, with_model
@@ -48,7 +51,8 @@ class Watch:
         self._pages = Pages(settings.scrape_urls, settings.scrape_s, settings.discover, settings.scrape_token)
         self._feeds = Feeds(settings.feeds)
         self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)  # last: it starts threads
-        self._labels, self._totals = Labels(), Totals()
+        self._labels, self._totals, self._groups = Labels(), Totals(), Groups()
+        self._grouped: tuple[GroupView, ...] = ()
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
         self._once = Once()
@@ -65,18 +69,20 @@ class Watch:
 
     def turn(self) -> Snapshot:
         """Read every source once; a fault of a source or an engine is a line in the snapshot, never an exception."""
-        started_s, cpu_s = time.perf_counter(), time.thread_time()
+        started_s, cpu_s, begun_s = time.perf_counter(), time.thread_time(), time.monotonic()
         self._faults = []
         self._guarded("device times", self._devices.read)
         self._guarded("counters", self.counters.look, self._engines)
         self._guarded("rings", self._read_rings)
         self._guarded("feeds", self._read_feeds)
         self._guarded("pages", self._read_pages)
+        views = {run: engine.view() for run, engine in self._engines.items()}
+        self._guarded("groups", self._look_at_groups, views, begun_s)
         now_s = time.monotonic()
         self._gone = {key: gone for key, gone in self._gone.items() if now_s - gone[1] < GONE_KEPT_S}
         self._read_out = {key: health for key, health in self._read_out.items() if key in self._gone}
         self._spent_s += time.thread_time() - cpu_s
-        self.snapshot = self._published(time.time(), time.perf_counter() - started_s)
+        self.snapshot = self._published([*views.values()], time.time(), time.perf_counter() - started_s)
         return self.snapshot
 
     def spent(self, cpu_s: float) -> None:
@@ -231,8 +237,16 @@ class Watch:
                 del self._gone[next(iter(self._gone))]
                 self._left_out_s = time.monotonic()
 
-    def _published(self, now_unix_s: float, loop_s: float) -> Snapshot:
-        views = [engine.view() for engine in self._engines.values()] + [view for view, _ in self._gone.values()]
+    def _look_at_groups(self, views: Mapping[str, EngineView], begun_s: float) -> None:
+        self._grouped = ()
+        members = members_of(self._engines, views, self.snapshot.devices, self._place)
+        self._grouped = self._groups.look([*members], begun_s, time.time())
+
+    def _place(self, run: str) -> str | None:
+        return self._pages_of.get(run) or self._feeds.place(run)
+
+    def _published(self, live: Sequence[EngineView], now_unix_s: float, loop_s: float) -> Snapshot:
+        views = [*live, *(view for view, _ in self._gone.values())]
         views.sort(key=lambda view: (view.model_name, view.engine))
         pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles, self._aside.unsure)
         sources = (*self._follower.health(), *self._read_out.values(), *self._feeds.health(), *pages)
@@ -248,6 +262,7 @@ class Watch:
             samples=(*self._samples(views, sources), *self.counters.samples(devices)),
             problems=self._problems(),
             devices=devices,
+            groups=self._grouped,
         )
 
     def _engines_by_page(self) -> dict[str, int]:
@@ -258,6 +273,7 @@ class Watch:
         keys = [(view.model_name, view.engine) for view in views]
         found = self._totals.samples(keys)
         found += [sample for view in views for sample in gauges(view, time.time())]
+        found += [sample for group in self._grouped for sample in group_gauges(group)]
         failures = dict(self._failures)
         failures[SourceKind.RING] += self._follower.failures
         failures[SourceKind.METRICS] += self._pages.failures
