@@ -9,7 +9,7 @@ import pytest
 from made_engine import MadeEngine, made_engine
 
 from rooflens.live_records import Progress
-from rooflens.pipeline import ring_reader
+from rooflens.pipeline import movement
 from rooflens.pipeline.ring_reader import RingReader
 
 
@@ -21,7 +21,7 @@ def engine(folder: Path) -> Iterator[MadeEngine]:
 
 @pytest.fixture
 def counts_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_reader, "COUNT_WHAT_IS_LEFT", ("made-up",))
+    monkeypatch.setattr(movement, "COUNT_WHAT_IS_LEFT", ("made-up",))
 
 
 def progress(engine: MadeEngine) -> Progress:
@@ -73,7 +73,7 @@ def test_an_event_is_a_sign_of_life(engine: MadeEngine) -> None:
         after = reader.read().progress
         assert before is not None
         assert after is not None
-        assert reader._moved_s > float(reader.before["output_monotonic_s"][-1])
+        assert reader._movement.moved_s > float(reader.before["output_monotonic_s"][-1])
     finally:
         reader.close()
 
