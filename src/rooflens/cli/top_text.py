@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterable, Sequence
 
 from rooflens.cli.top_block import above_floor, engine_block, last_window, number, percent, rate
+from rooflens.cli.top_groups import group_lines
 from rooflens.cli.top_lines import INDENT, Json, Line, cut, word, wrapped
 from rooflens.cli.top_notes import cleared_line, listed
 from rooflens.cli.units import aligned, seconds_text
@@ -32,10 +33,13 @@ def frame_lines(frame: Json, origin: str, width: int, height: int | None = None)
         for pair in pairs
         for line in (*engine_block(pair[0], now_s, width), *_findings([pair], width, False, now_s))
     ]
-    lines = [_head(frame, origin, len(engines))]
+    groups = group_lines(frame.get("groups") or [], width)
+    lines = [_head(frame, origin, len(engines)), *groups]
     if not engines:
         lines.append(Line("no engine yet: it appears here once it makes steps"))
-    elif len(engines) == 1 or (len(engines) <= MOST_BLOCKS and (height is None or len(blocks) + 2 <= height)):
+    elif len(engines) == 1 or (
+        len(engines) <= MOST_BLOCKS and (height is None or len(blocks) + len(groups) + 2 <= height)
+    ):
         lines += blocks
     else:
         lines += [*_table(pairs, width), *_findings(pairs, width, named=True)]
