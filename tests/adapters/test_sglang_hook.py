@@ -77,7 +77,7 @@ def made(version: str = "0.5.23") -> dict[str, ModuleType]:
             self.server_args = SimpleNamespace(pp_size=1, tp_size=2, quantization="fp8", kv_cache_dtype="auto")
             self.spec_algorithm: Any = NoSpeculation()
             self.model_config = SimpleNamespace(
-                hf_config=SimpleNamespace(to_dict=lambda: {"hidden_size": 64, "_name_or_path": "/home/ann/m"})
+                hf_config=SimpleNamespace(to_dict=lambda: {"hidden_size": 64, "_name_or_path": "/srv/models/m"})
             )
             self.waiting_queue = [1, 2]
             self.is_generation, self.dp_rank, self.attn_tp_rank = True, 3, 0

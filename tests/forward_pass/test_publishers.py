@@ -97,7 +97,7 @@ def test_what_is_left_out_is_named_with_how_often() -> None:
 
 def test_a_worker_id_is_a_name_and_no_path() -> None:
     publishers = Publishers("h:1")
-    publishers.take(0, replace(PASS, worker="/home/ann/\x1b[31m" + "x" * 500), 1.0, 1.0)
+    publishers.take(0, replace(PASS, worker="/srv/models/\x1b[31m" + "x" * 500), 1.0, 1.0)
     (batch,) = read(publishers)
     assert batch.info is not None
     assert "/" not in batch.info.instance

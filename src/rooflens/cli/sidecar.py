@@ -54,8 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--feed",
         action="append",
         metavar="URL",
-        help="where an engine publishes ForwardPassMetrics, such as tcp://127.0.0.1:20380, one for each rank; it is "
-        "connected to, never listened at; may be given several times",
+        help="where an engine publishes its forward passes, such as tcp://127.0.0.1:20380; may be given several times",
     )
     add("--scrape-token-file", metavar="FILE", help="holds the bearer token for the pages of --scrape")
     add("--no-rings", action="store_true", help="read no rings, only metrics pages")
@@ -136,6 +135,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.voice import Voice
+    from rooflens.cli.watched import watched
     from rooflens.config import host_and_port, sidecar_settings
 
     settings = sidecar_settings(_given(args))
@@ -168,7 +168,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
         try:
             with closing(Voice()) as voice:
                 why = here.silent if settings.counters else "--no-counters asks no driver"
-                for line in _watched(watch.settings, found is not None, why):
+                for line in watched(watch.settings, found is not None, why):
                     voice.say(line)
                 voice.say(f"counters  {_counters(watch, here.crashed) if settings.counters else OFF}")
                 voice.say(f"metrics   {server.url}/metrics")
@@ -241,42 +241,6 @@ def _watch_settings(
         probes=probes if settings.counters else (),
         feeds=feeds_named(settings),
     )
-
-
-def _watched(settings: WatchSettings, found: bool, why: str | None = None) -> Iterator[str]:
-    """What is watched, in words; ``found`` is whether nobody named the hardware, ``why`` a driver does not."""
-    from rooflens.adapters.scrape.address import address_of
-    from rooflens.cli.feeds_named import feed_lines
-
-    if settings.use_rings:
-        for folder in settings.folders:
-            yield f"rings     {folder}{'' if folder.is_dir() else ' (not there yet)'}"
-    for url in settings.scrape_urls:
-        yield f"page      {address_of(url).name}"
-    yield from feed_lines(settings.feeds)
-    if settings.discover is not None:
-        yield "pages     of vLLM servers on the usual ports of this machine, while no ring is live"
-    if settings.hardware is None:
-        reason = "" if why is None else f" ({why})"
-        yield f"hardware  not known{reason}, so there is no floor: give --hardware ID"
-    else:
-        bandwidth = settings.hardware.memory_bandwidth_bytes_per_s / 1e9
-        origin = f"{settings.hardware.origin}{', the device of this machine; else give --hardware ID' if found else ''}"
-        yield f"hardware  {settings.hardware.id} ({origin}): {bandwidth:,.1f} GB/s"
-        yield f"reachable {_reachable(settings.hardware, settings.calibrations)}"
-
-
-def _reachable(hardware: HardwareSpec, kept: Sequence[Calibration]) -> str:
-    """Whose kernels say what is reachable, in words."""
-    from rooflens.analyzer.calibrated import efficiency_from
-    from rooflens.analyzer.unsteady import UNSTEADY
-    from rooflens.pipeline.engine_calibration import calibration_of_engine
-
-    found = efficiency_from(calibration_of_engine(kept, (), here=True), hardware)
-    if found is None:
-        why = next((flag for flag in hardware.flags if flag.startswith(UNSTEADY)), None)
-        return why.removeprefix("reachable is ") if why else "not known: 'rooflens calibrate' measures it"
-    return found.source if found.origin != "published" else "as published; 'rooflens calibrate' measures this machine"
 
 
 @contextmanager
