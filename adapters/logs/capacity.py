@@ -36,6 +36,6 @@ class Capacities:
             return
         values["kv_capacity_said_tokens"], values["kv_capacity_tokens"] = told, implied
         words["complaint"] = (
-            f"the KV cache size {told:,.0f} tokens does not agree with {concurrency:g} requests of {length:,.0f} tokens "
-            f"(a hybrid model): {implied:,.0f} tokens are taken"
+            f"the KV cache size {told:,.0f} tokens does not agree with {concurrency:g} requests of {length:,.0f} tokens"
+            f" (a hybrid model): {implied:,.0f} tokens are taken"
         )

@@ -7,43 +7,20 @@ beyond LONGEST_LINE characters of a line is not read.
 from __future__ import annotations
 
 import time
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from rooflens.adapters.logs import llama_cpp, trtllm_stats
 from rooflens.adapters.logs.capacity import Capacities
+from rooflens.adapters.logs.marks import Mark, gates_of, marks_of
 from rooflens.adapters.logs.prefix import cleaned, engines_of, ranks_of, source_of, unwrapped
 from rooflens.adapters.logs.read import Said, read_line
-from rooflens.adapters.logs.table import ENGINES, Fact, Line, table_of
+from rooflens.adapters.logs.table import ENGINES, Fact
 from rooflens.adapters.logs.times import stamp
 from rooflens.log_records import LogRecord, RecordKind
 
 LONGEST_LINE = 1 << 16  # characters; the rest of a longer line is not read
 # Lines about requests: they are many, tell nothing of the engine, and may hold what a user wrote.
 OF_REQUESTS = ("HTTP/1.", "HTTP/2", "Received request ", "Added request ", "Finished request ", "prompt_token_ids")
-
-
-class Mark(NamedTuple):
-    """A stretch of text, and what is read where it stands: a line, a sentence, or one of the two that are code."""
-
-    text: str
-    engine: str
-    what: Line | Fact | str
-
-
-@cache
-def _marks(engines: tuple[str, ...]) -> tuple[Mark, ...]:
-    """Every mark of these engines; ValueError for an engine that has no table."""
-    marks: list[Mark] = []
-    for engine in engines:
-        table = table_of(engine)
-        marks += [Mark(text, engine, line) for line in table.lines for text in line.marks]
-        marks += [Mark(fact.template.mark, engine, fact) for fact in table.facts]
-        if engine == llama_cpp.ENGINE:
-            marks += [Mark(text, engine, "timing") for text in llama_cpp.MARKS]
-        if engine == trtllm_stats.ENGINE:
-            marks += [Mark(text, engine, "stats") for text in trtllm_stats.MARKS]
-    return tuple(marks)
 
 
 class LineReader:
@@ -55,7 +32,8 @@ class LineReader:
     """
 
     def __init__(self, engine: str | None = None, now_unix_s: float | None = None) -> None:
-        self._marks = _marks(ENGINES if engine is None else (engine,))
+        engines = ENGINES if engine is None else (engine,)
+        self._marks, self._gates = marks_of(engines), gates_of(engines)
         self._now_unix_s = now_unix_s
         self._timings = llama_cpp.Timings()
         self._capacities = Capacities()
@@ -64,7 +42,7 @@ class LineReader:
         """The records that this line completes, most often none; never raises for what a line holds."""
         if len(line) > LONGEST_LINE:
             line = line[:LONGEST_LINE]
-        found = [mark for mark in self._marks if mark[0] in line]
+        found = [mark for mark in self._marks if mark[0] in line] if any(map(line.__contains__, self._gates)) else ()
         if not found or any(sign in line for sign in OF_REQUESTS):
             return self._timings.flush() if self._timings.open else ()
         return self._read(cleaned(line), found)
@@ -73,7 +51,7 @@ class LineReader:
         """What was kept of lines that have not come: the end of the log."""
         return self._timings.flush()
 
-    def _read(self, line: str, found: list[Mark]) -> tuple[LogRecord, ...]:
+    def _read(self, line: str, found: Sequence[Mark]) -> tuple[LogRecord, ...]:
         now = time.time() if self._now_unix_s is None else self._now_unix_s
         stats = any(mark.what == "stats" for mark in found)
         wrapped = unwrapped(line)
@@ -106,7 +84,7 @@ class LineReader:
         return LogRecord(engine, kind, said.values, said.words, ranks, unix_s, tuple(said.unknown))
 
 
-def _said(line: str, found: list[Mark]) -> tuple[dict[tuple[str, RecordKind], Said], int]:
+def _said(line: str, found: Sequence[Mark]) -> tuple[dict[tuple[str, RecordKind], Said], int]:
     """What a line says by engine and kind, and where its own words begin."""
     read: dict[tuple[str, RecordKind], Said] = {}
     first = len(line)

@@ -17,8 +17,9 @@ NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,20})(?:\.\d{0,20
 UNIT = re.compile(r"\s?([A-Za-z%/]{1,16})")
 _OPENING, _CLOSING = "([{", ")]}"
 _SIGN = re.compile(r": | = |=")
+_DIGITS = tuple("0123456789+-")
 _EDGES = " \t\r\n\"'"
-_MARKS = re.compile(r", |\. (?=#)|[()\[\]{}]")
+_MARKS = re.compile(r", |\. (?=[#a-z])|[()\[\]{}]")
 
 # What a number is divided by for its unit: exact where a product would not be.
 PARTS_OF: dict[str, float] = {"%": 1e2, "ms": 1e3, "us": 1e6, "ns": 1e9}
@@ -32,6 +33,10 @@ UNITS: dict[str, float] = {
     "GiB": 1024.0**3,
     "TB": 1024.0**4,
     "TiB": 1024.0**4,
+    "TF/s/GPU": 1e12,
+    "TF/s/device": 1e12,
+    "GB/s/GPU": 1e9,
+    "GB/s/device": 1e9,
     "M": 1e6,
     "B": 1e9,
 }
@@ -63,7 +68,7 @@ def number(text: str) -> tuple[float, str] | None:
 
 
 def parts(text: str) -> list[str]:
-    """A text split at the commas that stand in no bracket, and before a "#" that begins a sentence."""
+    """A text split at the commas that stand in no bracket, and where a sentence ends."""
     found: list[str] = []
     depth = start = 0
     for mark in _MARKS.finditer(text):
@@ -92,8 +97,8 @@ def items(text: str) -> Iterator[Item]:
         if value.startswith("{") and value.rstrip(" .").endswith("}"):
             yield from items(value.strip(" .{}"))
             continue
-        inner, deeper = _halves(value)
-        if inner and number(value) is None:
+        inner, deeper = ("", "") if value[:1] in _DIGITS else _halves(value)
+        if inner:
             under = label
             yield Item(inner, deeper, under)
             continue

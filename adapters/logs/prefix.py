@@ -13,6 +13,7 @@ _PROCESS = re.compile(r"\(?\b(?P<who>[A-Za-z]\w{2,40})(?: rank=(?P<rank>\d{1,6})
 _RANKS = re.compile(r"(?<![A-Za-z0-9])(DP|TP|PP|EP|CP)_?(\d{1,5})(?![A-Za-z0-9])")
 _ENGINE = re.compile(r"\bEngine (\d{1,9}): ?$|\bEngine (\d{1,9})\b")
 _RANK = re.compile(r"\[RANK (\d{1,6})\]|^\[\d{1,6},(\d{1,6})\]<std|\[TensorRT-LLM\]\[\w{3,8}\]\[?[Rr]ank (\d{1,6})")
+_DEVICE = re.compile(r"\[gpu(?:_id)?=(\d{1,5})\]")  # SGLang 0.1 and 0.2
 _SLOT = re.compile(r"\bid {1,4}(\d{1,6}) \| task")
 _TASK = re.compile(r"(\d{1,5}): ")
 _SOURCE = re.compile(r"\[pod/([\w.-]{1,120})/[\w.-]{1,120}\] |([A-Za-z][\w.-]{0,80}) {1,40}\| ")
@@ -50,7 +51,7 @@ def unwrapped(line: str) -> tuple[str, str] | None:
 def ranks_of(head: str) -> dict[str, int]:
     """The numbers that a line gives itself, by what they count; ``head`` is what stands before its own words.
 
-    "engine", "dp", "tp", "pp", "ep", "cp", "rank", "pid", "slot", and "task" of the number that srun puts before a line.
+    "engine", "dp", "tp", "pp", "ep", "cp", "rank", "pid", "slot", "task": what srun puts before a line.
     """
     ranks: dict[str, int] = {}
     if not head:
@@ -68,6 +69,9 @@ def ranks_of(head: str) -> dict[str, int]:
     rank = _RANK.search(head)
     if rank is not None:
         ranks["rank"] = int(rank[1] or rank[2] or rank[3])
+    device = _DEVICE.search(head)
+    if device is not None:
+        ranks.setdefault("tp", int(device[1]))
     slot = _SLOT.search(head)
     if slot is not None:
         ranks["slot"] = int(slot[1])

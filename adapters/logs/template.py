@@ -14,6 +14,7 @@ from rooflens.adapters.facts import word
 from rooflens.adapters.logs.pairs import NUMBER, number
 
 _PLACE = re.compile(r"\{(?P<name>\w*)(?::(?P<what>\w+))?\}")
+LONGEST_UNIT = 18  # with the blank before it
 _NUMBER = r"[-+]?[\d,]{1,26}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?"
 _WORD = r"[^\s,;'\"()\[\]]{1,80}"
 _ANY = r"[^\s,]{1,64}"
@@ -39,7 +40,7 @@ class Template:
                 kept = word(text.rstrip(".:"))
                 words.update({name: kept} if kept else {})
                 continue
-            read = number(line[found.start(name) : found.end() + 8])
+            read = number(line[found.start(name) : found.end(name) + LONGEST_UNIT])
             if read is not None and NUMBER.match(text):
                 values[name] = read[0]
         return values, words, found.end()
