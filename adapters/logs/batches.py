@@ -82,7 +82,8 @@ class DecodeLines:
         pace_s = sequences * length / rate
         slow = self._pace_s is not None and pace_s > IDLE_RATIO * self._pace_s
         if prefills.from_idle or before is None or (slow and not prefills.batches):
-            self.complaints[AFTER_IDLE] = None
+            if before is not None:
+                self.complaints[AFTER_IDLE] = None
             return None
         self._pace_s = pace_s
         steps = self.steps_a_line

@@ -11,6 +11,7 @@ from rooflens.log_records import LogRecord
 from rooflens.records import EngineInfo
 
 MOST_COUNT = 1e12
+USUAL_BLOCK, MOST_BLOCK = 16, 1 << 20  # tokens; vLLM's default on every GPU
 TRUTHS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 KINDS: Mapping[str, str] = {f.name: str(f.type).removesuffix(" | None") for f in fields(EngineInfo)}
 # What a log must not set, since it is not its to say, or stands for something else there.
@@ -50,15 +51,34 @@ class Facts:
 
     @property
     def pool(self) -> tuple[int, int] | None:
-        """(blocks, tokens a block) of the KV pool; SGLang counts tokens, which are blocks of one."""
-        blocks, size = self.get("kv_blocks"), self.get("block_tokens")
-        tokens = self.get("kv_capacity_tokens")
-        if size is None and blocks and tokens and 1 <= round(tokens / blocks) <= 4096:
-            size = round(tokens / blocks)
-        if not size or size < 1:
+        """(blocks, tokens a block) of the KV pool.
+
+        Where the size of a block is not told it follows from the tokens that the blocks hold, else it is the usual
+        one; where only tokens are told, as by SGLang, each is a block.
+        """
+        blocks, size, tokens = (self.get(name) for name in ("kv_blocks", "block_tokens", "kv_capacity_tokens"))
+        concurrency, longest = self.get("max_concurrency"), self.get("max_context_tokens")
+        if tokens is None and concurrency and longest:
+            tokens = concurrency * longest
+        if blocks and not size:
+            size = float(round(tokens / blocks)) if tokens else float(USUAL_BLOCK)
+        elif not blocks and tokens:
+            size = size or (USUAL_BLOCK if concurrency else 1.0)  # vLLM tells the concurrency that its pool allows
+            blocks = tokens // size
+        if not blocks or not size or not 1 <= blocks <= MOST_COUNT or not 1 <= size <= MOST_BLOCK:
             return None
-        blocks = blocks if blocks else tokens // size if tokens else None
-        return (int(blocks), int(size)) if blocks and 1 <= blocks <= MOST_COUNT else None
+        return int(blocks), int(size)
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether blocks do not tell tokens: layers of several kinds take them from one pool."""
+        return "kv_capacity_said_tokens" in self.values
+
+    def measured(self, values: Mapping[str, float]) -> None:
+        """Facts of the pool that stand on lines of another kind."""
+        for name in ("kv_blocks", "block_tokens"):
+            if values.get(name):
+                self.values.setdefault(name, values[name])
 
     def info(self, place: str, engine: str, rank: int, generation: int, ranks: int) -> EngineInfo:
         """The facts as EngineInfo; ``place`` names the log, ``generation`` counts the starts of the engine in it."""

@@ -115,6 +115,8 @@ def _kind(
 ) -> StepKind | None:
     if words.get("dummy") or values.get("dummy"):
         return StepKind.DUMMY
+    if decodes is None and prompts == 0 and values.get("padded_generation_tokens"):
+        return StepKind.DECODE  # of how many sequences is not told: some of them pad a captured graph
     if decodes is None or (prompts is None and prompt_tokens is None):
         return None
     if prompts or prompt_tokens:

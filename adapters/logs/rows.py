@@ -55,7 +55,8 @@ class LogEngine:
         pool = self.facts.pool
         if pool is None:
             return {}
-        return {"num_gpu_blocks": str(pool[0] + 1), "block_size": str(pool[1])}  # the one set aside is not told
+        found = {"num_gpu_blocks": str(pool[0] + 1), "block_size": str(pool[1])}  # the one set aside is not told
+        return {**found, "mamba_block_size": "1"} if self.facts.hybrid else found
 
     def keep(self, row: Row | None) -> None:
         """Put a row behind those that wait to be read; the oldest is lost where nobody reads them."""
@@ -190,7 +191,10 @@ class LogEngines:
         values, kind = record.values, record.kind
         if kind is RecordKind.ITERATION:
             engine.each_step = True
-            engine.keep(engine.iterations.take(values, record.words, moment, engine.facts.pool))
+            engine.facts.measured(values)
+            engine.keep(
+                engine.iterations.take(values, record.words, moment, None if engine.facts.hybrid else engine.facts.pool)
+            )
         elif kind is RecordKind.INTERVAL and "generated_tokens_per_s" not in values:
             engine.intervals.add(values)  # of the same interval, on a line of its own
         elif kind is RecordKind.INTERVAL:
@@ -210,6 +214,14 @@ class LogEngines:
         """See LogEngine.flush."""
         for engine in self._engines.values():
             engine.flush(before_s)
+
+    def forget(self) -> None:
+        """Nothing that was taken so far is to be told: it was before anybody looked."""
+        self._over = []
+        for engine in self._engines.values():
+            engine.rows()
+            engine.complaints()
+            engine.lost = 0
 
     def drain(self, state: State = State.LIVE, now_s: float | None = None) -> list[Batch]:
         """What came since the last call: a batch for each engine, those that another start ended a last time."""

@@ -42,6 +42,11 @@ class Standing:
         self._running, self._waiting = told.get("running"), told.get("waiting")
         self._deferred = told.get("deferred")
 
+    @property
+    def has_work(self) -> bool:
+        """Whether requests ran or waited at the last line."""
+        return bool(self._running or self._waiting)
+
     def progress(self, state: State, now_s: float | None) -> Progress:
         """Whether the engine moves. Lines that cease say nothing of it: nothing is told beyond the last one."""
         if self._at_s is None or state is not State.LIVE:
@@ -49,7 +54,7 @@ class Standing:
         load = Load(self._at_s, self._running, self._waiting, self._deferred)
         if self._running is None:
             return Progress(state, load=load)
-        has_work = self._running > 0 or bool(self._waiting)
+        has_work = self.has_work
         still_s = self._at_s - (self._moved_s or self._at_s) if has_work else 0.0
         # An idle engine writes no lines: it is idle until one says something else.
         idle_s = 0.0 if has_work else max(now_s or self._at_s, self._at_s) - (self._worked_s or self._at_s)
