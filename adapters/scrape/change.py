@@ -50,13 +50,49 @@ class Change:
         return quiet and self.busy_ends and self.before.get("running") == self.after.get("running")
 
     @property
+    def tokens_a_row(self) -> float:
+        """Tokens that a sequence gets in a step, as a gauge of accepted drafts tells; 1 without one."""
+        return max(self.mean("acceptance_length") or 1.0, 1.0)
+
+    @property
+    def decode_passes(self) -> float | None:
+        """Steps that decoded, where the engine counts them; those of llama.cpp hold its prompts too."""
+        passes = self.of("decode_passes")
+        return self.of("decode_passes_count") if passes is None else passes
+
+    @property
     def decode_rows(self) -> float | None:
-        """Sequences in the steps that already had a first token, summed; without the histogram, what was generated."""
-        rows = self.of("inter_token_count")
+        """Sequences in the steps that already had a first token, summed.
+
+        By the tokens after a first one, else by the sequences of each pass, else by what was generated.
+        """
+        tokens = self.of("inter_token_count")
+        if tokens is None:
+            tokens = self.of("logged_decode_tokens")
+        if tokens is not None:
+            return tokens / self.tokens_a_row
+        rows, generated = self.of("busy_slots_sum"), self.of("generated_tokens")
         if rows is not None:
-            return rows
-        generated = self.of("generated_tokens")
-        return None if generated is None else max(generated - (self.of("first_token_count") or 0), 0.0)
+            return max(rows, 0.0)
+        if generated is not None:
+            return max(generated - (self.of("first_token_count") or 0), 0.0)
+        passes, running = self.decode_passes, self.running_at_work
+        return None if passes is None or running is None else passes * running
+
+    @property
+    def running_at_work(self) -> float | None:
+        """Requests that ran, mean of the ends at which any did."""
+        ends = [running for end in (self.before, self.after) if (running := end.get("running"))]
+        return sum(ends) / len(ends) if ends else None
+
+    @property
+    def generated(self) -> float | None:
+        """Tokens that were put out: counted, else one for each sequence and step."""
+        counted, tokens = self.of("generated_tokens"), self.of("inter_token_count")
+        if counted is None and tokens is not None:
+            return tokens + (self.of("first_token_count") or 0)
+        decode = self.decode_rows if counted is None else None
+        return counted if decode is None else decode * self.tokens_a_row + (self.of("first_token_count") or 0)
 
     @property
     def rows(self) -> float | None:
@@ -66,12 +102,21 @@ class Change:
 
     @property
     def prompt_tokens(self) -> float | None:
-        """Prompt tokens that were computed, without cache hits; counted when the prompt's first token came."""
+        """Prompt tokens that were computed, without cache hits; counted when the prompt's first token came.
+
+        Of an engine that counts them otherwise 0 where no prompt was computed, else those that were taken in, if it
+        counts these, cache hits among them.
+        """
         computed = self.of("computed_prompt_tokens")
         if computed is not None:
             return computed
         whole = self.of("prompt_tokens")
-        return None if whole is None else max(whole - (self.hit_tokens or 0) - (self.of("external_hit_tokens") or 0), 0)
+        if whole is not None:
+            return max(whole - (self.hit_tokens or 0) - (self.of("external_hit_tokens") or 0), 0)
+        begun = (
+            self.of("first_token_count") if self.of("prefill_passes_count") is None else self.of("prefill_passes_count")
+        )
+        return begun and self.of("taken_in_sum")
 
     @property
     def hit_tokens(self) -> float | None:
@@ -94,6 +139,15 @@ class Change:
         total, count = self.of("inter_token_sum"), self.of("inter_token_count")
         return total / count if total is not None and count else None
 
+    @property
+    def context_tokens(self) -> float | None:
+        """Contexts in one step, summed: the engine's own sum at both ends, else by what the KV pool held."""
+        told = self.mean("decode_context_tokens")
+        if told is not None:
+            return told
+        held_now = self.held()
+        return None if held_now is None else held_now.context_tokens
+
     def held(self) -> Held | None:
         """What requests held of the KV pool on average."""
         return held(self.before, self.after, self.steady)
@@ -101,14 +155,16 @@ class Change:
     def kind(self, steps: float) -> StepKind:
         """What the steps did, by what was computed in them; a window that is partly prefill is MIXED."""
         rows, prompt = self.rows or 0, self.prompt_tokens or 0
+        if self.prompt_tokens is None and self.of("first_token_count"):
+            return StepKind.MIXED
         if not self.decode_rows and prompt:
             return StepKind.PREFILL
-        if rows + prompt > MIXED_TOKENS_A_ROW * rows:
+        if rows + prompt > MIXED_TOKENS_A_ROW * rows or self.of("prefill_passes") or self.of("prefill_passes_count"):
             return StepKind.MIXED
         silent = (self.after.get("running") or 0) - rows / steps
         if self.steady and silent > SILENT_SEQUENCES:
             return StepKind.MIXED
-        return StepKind.VERIFY if self.of("drafted") else StepKind.DECODE
+        return StepKind.VERIFY if self.of("drafted") or self.tokens_a_row > 1 else StepKind.DECODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +179,11 @@ class Steps:
 
 def steps_of(change: Change) -> Steps | None:
     """The steps of an interval; None where nothing was computed, or it cannot be told."""
+    passes = _passes(change)
+    if passes is not None:
+        return (
+            Steps(round(passes), "forward passes, as the engine counts them", passes - 1, None) if passes >= 1 else None
+        )
     counted = change.of("iteration_tokens_count")
     if counted is not None and change.exact_steps:
         words = "observations of the tokens of a step; steps that put out no token are not among them"
@@ -139,6 +200,15 @@ def steps_of(change: Change) -> Steps | None:
     return Steps(max(round(count), 1), words, None, counted)
 
 
+def _passes(change: Change) -> float | None:
+    """Forward passes of an interval, those of prompts included; None where the engine does not count them."""
+    every, decode = change.of("passes_count"), change.decode_passes
+    if every is not None or decode is None:
+        return every
+    prefill = change.of("prefill_passes")
+    return decode + ((change.of("prefill_passes_count") if prefill is None else prefill) or 0.0)
+
+
 def concurrency(change: Change) -> float | None:
     """Sequences in a step: the time they spent between tokens over wall time, or what ran at the ends that were busy.
 
@@ -146,8 +216,7 @@ def concurrency(change: Change) -> float | None:
     """
     total = change.of("inter_token_sum")
     decoding = total / change.interval_s if total is not None and change.interval_s > 0 else 0.0
-    ends = [running for end in (change.before, change.after) if (running := end.get("running"))]
-    return max(decoding, sum(ends) / len(ends) if ends else 0.0) or None
+    return max(decoding, change.running_at_work or 0.0) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +230,15 @@ class Busy:
 
 def busy_of(change: Change, steps: int) -> Busy | None:
     """The busy time of an interval; None where it cannot be told."""
+    passed_s = [change.of(key) for key in ("passes_sum", "decode_passes_sum", "prefill_passes_sum")]
+    if any(passed_s):
+        total_s = min(sum(each or 0.0 for each in passed_s), change.interval_s)
+        return Busy(total_s, change.interval_s, "summed time of the forward passes, as the engine tells it")
     each_s = change.inter_token_s
     if each_s is not None:
+        each_s *= change.tokens_a_row
+        if (decoding := change.decode_passes) is not None:
+            steps = round(decoding)  # a prompt's pass is in the time between tokens of those that waited for it
         words = "steps x mean time between tokens, at most the interval; the time between steps is in it"
         # The first and the last step may stand partly outside.
         high_s = change.interval_s + each_s

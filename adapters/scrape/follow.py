@@ -46,7 +46,6 @@ UNTOLD = (
 class Given:
     """What the caller knows of the engines of a page and the page does not say; fields are those of EngineInfo."""
 
-    engine: str = "vllm"
     model_config: Mapping[str, Any] | None = None
     weight_dtype: str | None = None
     quantization: str | None = None
@@ -131,7 +130,8 @@ class Follower:
 
     def _advance(self, base: Reading, reading: Reading, started_unix_s: float | None) -> None:
         """A row where tokens came out; where something else was counted, or requests ran, the interval goes on."""
-        change = Change(base, reading, exact_steps=started_unix_s is not None or self._begun is not None)
+        alone = reading.one_process or started_unix_s is not None or self._begun is not None
+        change = Change(base, reading, exact_steps=alone)
         row = row_of(change, self._sequence + 1)
         if row is None:
             if not _counted(base, reading) and not base.get("running"):
@@ -201,11 +201,11 @@ class Follower:
     def _info_of(self, reading: Reading, started_unix_s: float | None) -> EngineInfo:
         given, pool = self._given, pool_of(reading)
         run = (started_unix_s, self._begun) if started_unix_s or self._begun else (self._page, reading.unix_s)
-        text = "|".join(map(str, (given.engine, reading.model_name, reading.engine, *run)))
+        text = "|".join(map(str, (reading.engine_kind, reading.model_name, reading.engine, *run)))
         caching = {"True": True, "False": False}.get(reading.config.get("enable_prefix_caching", ""))
         return EngineInfo(
             instance="metrics-" + hashlib.sha256(text.encode()).hexdigest()[:12],
-            engine=given.engine,
+            engine=reading.engine_kind,
             engine_version=given.engine_version,
             rank=int(reading.engine) if reading.engine.isdecimal() and len(reading.engine) < 7 else 0,
             start_unix_s=started_unix_s,
@@ -219,6 +219,7 @@ class Follower:
             prefix_caching=caching,
             tensor_parallel=given.tensor_parallel,
             data_parallel=reading.sharing,
+            role=reading.role,
         )
 
 

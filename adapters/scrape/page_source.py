@@ -13,9 +13,8 @@ from rooflens.adapters.scrape.address import address_of
 from rooflens.adapters.scrape.fetch import Limits, Page, fetch
 from rooflens.adapters.scrape.follow import Follower, Given
 from rooflens.adapters.scrape.lives import Lives
-from rooflens.adapters.scrape.names import names_of
-from rooflens.adapters.scrape.readings import Key, PageReading, page_reading
-from rooflens.adapters.scrape.text import read_samples
+from rooflens.adapters.scrape.readings import Key, PageReading
+from rooflens.adapters.scrape.recognised import SPOKEN, read_page
 from rooflens.live_records import NOT_READ_YET, Progress, State
 from rooflens.protocols import Batch
 from rooflens.records import RooflensError
@@ -54,13 +53,13 @@ class MetricsPage:
     ) -> None:
         self._address = address_of(url, token)
         self._period_s, self._limits = max(period_s, SHORTEST_PERIOD_S), limits or Limits()
-        self._given = Given("vllm", model_config, weight_dtype, quantization, kv_dtype, tensor_parallel, engine_version)
-        self._names = names_of(self._given.engine)
+        self._given = Given(model_config, weight_dtype, quantization, kv_dtype, tensor_parallel, engine_version)
         self._lives = Lives()
         self._followers: dict[Key, Follower] = {}
         self._gone: list[Batch] = []
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._engine: str | None = None
         self.name = self._address.name
         self.state = State.UNREACHABLE
         self.problem: str | None = NOT_READ_YET
@@ -129,7 +128,8 @@ class MetricsPage:
 
     def take(self, page: Page, unix_s: float, monotonic_s: float) -> None:
         """Take in one page that was written at this moment."""
-        reading = page_reading(read_samples(page.text, self._names.meanings), self._names, unix_s, monotonic_s)
+        found = read_page(page.text, unix_s, monotonic_s)
+        reading, self._engine = found.reading, found.engine
         clock_unix_s = unix_s if page.clock_unix_s is None else page.clock_unix_s
         life = self._lives.judge(reading.process_started_unix_s, clock_unix_s)
         with self._lock:
@@ -144,16 +144,18 @@ class MetricsPage:
         self.taken_monotonic_s = monotonic_s
         self.problem = self._nothing_said(reading)
         # Whatever else answers at this address is no source, however well it does.
-        self.state = State.LIVE if reading.named else State.UNREACHABLE
+        self.state = State.UNREACHABLE if self._engine is None else State.LIVE
 
     def _nothing_said(self, reading: PageReading) -> str | None:
         if reading.engines:
             return None
+        if self._engine is None:
+            return (
+                f"{self.name} answers, but not with the metrics of an engine that is known: is it the engine's own "
+                "port, and are its metrics on? vLLM is to be started without --disable-log-stats, SGLang with "
+                "--enable-metrics, llama.cpp with --metrics"
+            )
+        name = SPOKEN[self._engine]
         if reading.complaints:
-            return f"{self.name} has vLLM's metrics, and none that can be read: {reading.complaints[0]}"
-        if reading.announced:
-            return f"{self.name} names vLLM's metrics and has no value yet: send it a request"
-        return (
-            f"{self.name} answers, but not with vLLM's metrics: is it the engine's own port, "
-            "and is it started without --disable-log-stats?"
-        )
+            return f"{self.name} has {name}'s metrics, and none that can be read: {reading.complaints[0]}"
+        return f"{self.name} names {name}'s metrics and has no value yet: send it a request"

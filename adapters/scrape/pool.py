@@ -52,13 +52,25 @@ def pool_of(reading: Reading) -> Pool | None:
     total = positive(reading.config.get("num_gpu_blocks"))
     block_tokens = positive(reading.config.get("block_size"))
     if total is None or block_tokens is None:
-        return None
+        return _told_by_gauges(reading)
     tokens = positive(reading.config.get("kv_cache_size_tokens"))
     each, uniform = total // reading.sharing, positive(reading.config.get("mamba_block_size")) is None
     if tokens is not None:
         fitting = [n for n in (each, total) if abs(n * block_tokens - tokens) <= UNIFORM_RATIO * tokens]
         each, uniform = (fitting[0], uniform) if fitting else (each, False)
     return Pool(each - SET_ASIDE_BLOCKS, block_tokens, uniform) if each > SET_ASIDE_BLOCKS else None
+
+
+def _told_by_gauges(reading: Reading) -> Pool | None:
+    """The pool of an engine that tells its size as a gauge, or tokens and their part of it; nothing is set aside."""
+    block_tokens = round(reading.get("page_tokens") or 1)
+    blocks, tokens = reading.get("kv_blocks"), reading.get("kv_capacity_tokens")
+    used, held_tokens = reading.get("kv_used"), reading.get("kv_used_tokens")
+    if tokens is None and used and held_tokens:
+        tokens = held_tokens / used
+    if blocks is None and tokens is not None:
+        blocks = tokens / block_tokens
+    return Pool(round(blocks), block_tokens) if blocks and round(blocks) > 0 else None
 
 
 def positive(text: str | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rooflens.adapters.scrape.address import printable
@@ -12,6 +12,7 @@ from rooflens.adapters.scrape.names import Meaning, Names
 from rooflens.adapters.scrape.text import Sample, Samples
 
 MODEL, ENGINE, PID = "model_name", "engine", "pid"
+ALL_RANKS = "the page counts {names} for all ranks together: for one of them they are not known"
 # An engine that does not number itself is the first one.
 FIRST_ENGINE = "0"
 LONGEST_NUMBER = 18  # digits of a whole number in a label; Python reads longer ones slowly
@@ -23,6 +24,14 @@ MOST_COMPLAINTS = 20
 # a terabyte of them; the largest block in use has 4,096 tokens.
 MOST_IN_CONFIG: Mapping[str, float] = {"num_gpu_blocks": 1e9, "block_size": 1 << 20, "kv_cache_size_tokens": 1e12}
 
+UNRANKED = ""  # until it is known which ranks there are
+MOST_NAMED = 4  # quantities in one complaint
+ROLES: Mapping[str, str] = {"prefill": "prefill", "decode": "decode"}
+SIGNS = (
+    "running", "generated_tokens", "decode_passes", "decode_passes_count", "first_token_count", "completed_tokens",
+    "generation_rate", "retracted",
+)  # fmt: skip
+
 Key = tuple[str, str]
 
 
@@ -32,7 +41,8 @@ class Reading:
 
     ``config`` are the labels of the engine's info series. ``unix_s`` and ``monotonic_s`` are when the page came.
     ``counters`` are the keys of ``values`` that may only rise. ``sharing`` is how many engines of this model the
-    page has: what it says of the server as a whole holds for all of them together.
+    page has: what it says of the server as a whole holds for all of them together. ``engine_kind`` is the program,
+    ``role`` the part that it does where its labels say so, ``one_process`` whether one process counts all of the page.
     """
 
     model_name: str
@@ -43,6 +53,9 @@ class Reading:
     config: Mapping[str, str] = field(default_factory=dict)
     counters: frozenset[str] = frozenset()
     sharing: int = 1
+    engine_kind: str = "vllm"
+    role: str | None = None
+    one_process: bool = False
 
     def get(self, key: str) -> float | None:
         """The value, None if it is not known."""
@@ -67,20 +80,24 @@ class PageReading:
 class _Cell:
     """The values that were found for one quantity of one engine, before it is decided what they mean."""
 
-    __slots__ = ("preference", "refused", "series")
+    __slots__ = ("place", "preference", "refused", "series")
 
     def __init__(self) -> None:
         self.preference = math.inf
+        self.place: tuple[int, ...] = ()
         self.series: dict[tuple[tuple[str, str], ...], float] = {}
         self.refused: str | None = None
 
-    def add(self, sample: Sample, meaning: Meaning) -> str | None:
-        """Take a series in; a complaint if something is wrong with it."""
-        if meaning.preference > self.preference:
+    def add(self, sample: Sample, meaning: Meaning, place: tuple[int, ...], by_process: bool) -> str | None:
+        """Take a series in, at the ``place`` of its rank; a complaint if something is wrong with it.
+
+        ``by_process`` is whether a gauge may name the one process that tells it.
+        """
+        if (meaning.preference, place) > (self.preference, self.place):
             return None
-        if meaning.preference < self.preference:
-            self.preference, self.series, self.refused = meaning.preference, {}, None
-        if meaning.kind == "gauge" and any(name == PID for name, _ in sample.labels):
+        if (meaning.preference, place) < (self.preference, self.place):
+            self.preference, self.place, self.series, self.refused = meaning.preference, place, {}, None
+        if not by_process and meaning.kind == "gauge" and any(name == PID for name, _ in sample.labels):
             self.refused = f"{sample.name} is given for each process (label pid): which one holds is not known"
             return self.refused
         before = self.series.get(sample.labels)
@@ -104,26 +121,57 @@ def page_reading(found: Samples, names: Names, unix_s: float, monotonic_s: float
     """The engines that the samples of one page speak of. Nothing raises: what is wrong is complained about."""
     cells: dict[Key, dict[str, _Cell]] = {}
     configs: list[dict[str, str]] = []
+    roles: dict[Key, str] = {}
     complaints = dict.fromkeys(found.complaints)
     process = _Cell()
     for sample in found.samples:
         labels = dict(sample.labels)
-        for meaning in names.meanings[sample.name]:
-            if meaning.where and any(labels.get(name) != value for name, value in meaning.where.items()):
+        for meaning in names.meanings.get(sample.name, ()):
+            if not meaning.is_of(labels):
                 continue
             if meaning.kind == "info":
                 configs.append(labels)
                 continue
-            key = (labels.get(MODEL, ""), labels.get(ENGINE, FIRST_ENGINE))
+            key = (_first(labels, names.model) or "", _first(labels, names.rank) or UNRANKED)
             cell = process if meaning.kind == "process" else _cell(cells, key, meaning.key)
-            complaint = TOO_MANY if cell is None else cell.add(sample, meaning)
+            complaint = (
+                TOO_MANY if cell is None else cell.add(sample, meaning, _place(labels, names.alike), names.by_process)
+            )
             if complaint:
                 complaints[complaint] = None
+            if names.role is not None and names.role in labels:
+                roles[key] = labels[names.role]
+    _settle(cells, roles, complaints)
     engines = {key: _reading(key, row, configs, names, unix_s, monotonic_s, complaints) for key, row in cells.items()}
     engines = {key: reading for key, reading in engines.items() if _tells(reading)}
     beside = Counter(model_name for model_name, _ in engines)
-    engines = {key: replace(reading, sharing=beside[key[0]]) for key, reading in engines.items()}
-    return PageReading(engines, tuple(complaints)[:MOST_COMPLAINTS], process.value(), found.announced)
+    engines = {
+        key: replace(reading, sharing=beside[key[0]], role=ROLES.get(roles.get(key, "")))
+        for key, reading in engines.items()
+    }
+    return PageReading(engines, tuple(complaints)[:MOST_COMPLAINTS], process.value(), bool(found.announced))
+
+
+def _first(labels: Mapping[str, str], wanted: Sequence[str]) -> str | None:
+    return next((labels[name] for name in wanted if name in labels), None)
+
+
+def _place(labels: Mapping[str, str], alike: Sequence[str]) -> tuple[int, ...]:
+    """Where a rank stands among those that say the same; no label stands first."""
+    return tuple(int(text) if (text := labels.get(name, "")).isdecimal() and len(text) < 7 else -1 for name in alike)
+
+
+def _settle(cells: dict[Key, dict[str, _Cell]], roles: dict[Key, str], complaints: dict[str, None]) -> None:
+    """Give what no rank is named for to the only one there is; of several it is nobody's."""
+    for key in [key for key in cells if key[1] == UNRANKED]:
+        row, ranks = cells.pop(key), [other for other in cells if other[0] == key[0] and other[1] != UNRANKED]
+        if len(ranks) > 1:
+            complaints[ALL_RANKS.format(names=", ".join(sorted(row)[:MOST_NAMED]))] = None
+            continue
+        whose = ranks[0] if ranks else (key[0], FIRST_ENGINE)
+        cells[whose] = row | cells.get(whose, {})
+        if key in roles:
+            roles.setdefault(whose, roles[key])
 
 
 def _cell(cells: dict[Key, dict[str, _Cell]], key: Key, name: str) -> _Cell | None:
@@ -134,7 +182,7 @@ def _cell(cells: dict[Key, dict[str, _Cell]], key: Key, name: str) -> _Cell | No
 
 def _tells(reading: Reading) -> bool:
     """Whether this is an engine at all, and not a lone series with a label of its own."""
-    return "running" in reading.values or "generated_tokens" in reading.values
+    return any(name in reading.values for name in SIGNS)
 
 
 def _reading(
@@ -155,12 +203,25 @@ def _reading(
             complaints[f"{name} is {value:g}, more than an engine can mean: it is not taken"] = None
         elif value is not None:
             values[name] = value
+    for name, (mean, count) in names.products.items():
+        if mean in values and count in values:
+            values[name] = values.pop(mean) * values[count]
     model_name, engine = key
     config = next(
         (c for c in configs if c.get(ENGINE, engine) == engine and c.get(MODEL, model_name) == model_name), {}
     )
     config = _believable(config, complaints)
-    return Reading(printable(model_name), printable(engine), unix_s, monotonic_s, values, config, names.counters)
+    return Reading(
+        printable(model_name),
+        printable(engine),
+        unix_s,
+        monotonic_s,
+        values,
+        config,
+        names.counters,
+        engine_kind=names.engine,
+        one_process=names.one_process,
+    )
 
 
 def _believable(config: Mapping[str, str], complaints: dict[str, None]) -> Mapping[str, str]:

@@ -51,7 +51,7 @@ def row_of(change: Change, sequence: int) -> Row | None:
 
 
 def _counts(change: Change, rows: float) -> dict[str, float | None]:
-    generated, prompt = change.of("generated_tokens"), change.prompt_tokens
+    generated, prompt = change.generated, change.prompt_tokens
     drafted, accepted = change.of("drafted"), change.of("accepted")
     return {
         "requests": rows,
@@ -85,16 +85,17 @@ def _gauges(change: Change, held: Held | None) -> dict[str, float | None]:
 
 def _contexts(change: Change, steps: int, rows: float, held: Held | None) -> dict[str, float | None]:
     """Context sums over the steps, and query-key pairs: of prompts the fewest, as if all were equally long."""
-    if held is None or held.context_tokens is None:
+    each_step = change.context_tokens
+    if each_step is None:
         return {}
-    context, prompts, prompt = held.context_tokens * steps, change.of("first_token_count"), change.prompt_tokens
+    context, prompts, prompt = each_step * steps, change.of("first_token_count"), change.prompt_tokens
     prefill_pairs = None
-    if prompt is not None:
+    if prompt is not None and not (prompt and prompts is None):
         each = prompt / prompts if prompts else 0.0
         prefill_pairs = prompt * (each + 1) / 2
     return {
         "context_tokens": context,
-        "context_blocks": held.blocks * steps,
+        "context_blocks": held.blocks * steps if held is not None else None,
         "prefill_pairs": prefill_pairs,
         "causal_pairs": None if prefill_pairs is None else context + rows + prefill_pairs,
     }
@@ -112,7 +113,10 @@ def _derived(change: Change, steps: Steps, rows: float, busy: Busy | None, held:
     if busy:
         found.append(Derived("observed_s", busy.total_s, "s", busy.derivation, None, busy.high_s))
         found.append(Derived("step_s", busy.total_s / n, "s", busy.derivation + "; over the steps", None, None))
-    if held and held.context_tokens is not None:
+    if change.mean("decode_context_tokens") is not None:
+        context = (change.context_tokens or 0.0) / (rows / n)
+        found.append(Derived("context", context, "", "the engine's own sum of contexts at both ends, over its batch"))
+    elif held and held.context_tokens is not None:
         running = max(change.mean("running") or 0, rows / n)
         low, high = (None if end is None else end / running for end in (held.context_low, held.context_high))
         context = held.context_tokens / running

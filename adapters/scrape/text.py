@@ -38,12 +38,13 @@ class Sample(NamedTuple):
 class Samples:
     """The wanted samples in the order of the page; ``complaints`` are lines of wanted names that cannot be read.
 
-    ``announced`` is whether a wanted name has a HELP or TYPE line: a metric may be registered and never set.
+    ``announced`` are the wanted names that have a HELP or TYPE line and may never have been set: of each program's
+    process, which is no sign of an engine, none.
     """
 
     samples: tuple[Sample, ...]
     complaints: tuple[str, ...] = ()
-    announced: bool = False
+    announced: frozenset[str] = frozenset()
 
 
 def read_samples(text: str, wanted: Collection[str]) -> Samples:
@@ -51,13 +52,13 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
     samples: list[Sample] = []
     broken: dict[str, int] = {}
     too_long: dict[str, int] = {}
-    announced = False
+    announced: set[str] = set()
     for line in text.split("\n"):
         brace = line.find("{")
         name = line[:brace].strip() if brace >= 0 else line.split(None, 1)[0] if line.strip() else ""
         if name not in wanted:
-            if not announced and line.startswith("# "):
-                announced = _announced(line) in wanted
+            if line.startswith("# ") and (told := _announced(line)) in wanted:
+                announced.add(told)
             continue
         rest = line.lstrip()[len(name) :]
         sample = _sample(name, rest)
@@ -72,7 +73,7 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
         for name, count in too_long.items()
     ]
     complaints += [f"{name}: {count} lines that cannot be read" for name, count in broken.items()]
-    return Samples(tuple(samples), tuple(complaints[:MOST_COMPLAINTS]), announced)
+    return Samples(tuple(samples), tuple(complaints[:MOST_COMPLAINTS]), frozenset(announced))
 
 
 def _announced(line: str) -> str:

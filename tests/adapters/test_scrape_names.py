@@ -15,10 +15,11 @@ RELEASES = json.loads((PAGES / "vllm_names.json").read_text())["releases"]
 ALWAYS = {"running", "waiting", "kv_used", "prompt_tokens", "generated_tokens", "inter_token_count", "finished",
           "inter_token_sum", "first_token_count", "first_token_sum"}  # fmt: skip
 STEPS = {"iteration_tokens_count", "iteration_tokens_sum"}
+RATES = {"generation_rate", "prompt_rate"}
 # What a release has beyond ALWAYS, of what the table knows.
 EXPECTED = {
-    "0.6.3 V0": {"swapped", "preempted", "drafted", "accepted"},
-    "0.6.6.post1 V0": {"swapped", "preempted", "drafted", "accepted"} | STEPS,
+    "0.6.3 V0": {"swapped", "preempted", "drafted", "accepted"} | RATES,
+    "0.6.6.post1 V0": {"swapped", "preempted", "drafted", "accepted"} | RATES | STEPS,
     "0.7.3 V0": {"swapped", "preempted", "drafted", "accepted"} | STEPS,
     "0.7.3 V1": {"prefix_hit_blocks"} | STEPS,
     "0.8.5 V0": {"swapped", "preempted", "drafted", "accepted"} | STEPS,
@@ -81,9 +82,12 @@ def test_newer_name_wins_over_its_old_twin() -> None:
     assert read("\n".join(reversed(text.splitlines()))).engines["m", "0"].get("kv_used") == 0.25
 
 
-def test_vm_01_page_of_a_release_that_is_too_old_has_no_engine() -> None:
+def test_vm_01_page_of_a_release_that_is_too_old_tells_a_rate_alone() -> None:
     text = 'vllm:avg_generation_throughput_toks_per_s{model_name="facebook/opt-125m"} 0.0\n'
-    assert read(text + 'requests_total_counter{method="POST",path="/v1/chat/completions"} 1\n').engines == {}
+    found = read(text + 'requests_total_counter{method="POST",path="/v1/chat/completions"} 1\n').engines
+    assert {key: dict(one.values) for key, one in found.items()} == {
+        ("facebook/opt-125m", "0"): {"generation_rate": 0.0}
+    }
 
 
 def test_vm_02_announced_without_a_value() -> None:

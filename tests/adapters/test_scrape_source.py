@@ -134,11 +134,11 @@ def test_read_does_not_wait_for_a_server_that_hangs() -> None:
 @pytest.mark.parametrize(
     ("text", "words", "state"),
     [
-        ("<html>Sign in</html>\n", "not with vLLM's metrics", State.UNREACHABLE),
-        ("", "not with vLLM's metrics", State.UNREACHABLE),
+        ("<html>Sign in</html>\n", "not with the metrics of an engine", State.UNREACHABLE),
+        ("", "not with the metrics of an engine", State.UNREACHABLE),
         ("# TYPE vllm:num_requests_running gauge\n", "has no value yet", State.LIVE),
-        ("# HELP process_start_time_seconds x\n", "not with vLLM's metrics", State.UNREACHABLE),
-        ('vllm:avg_generation_throughput_toks_per_s{model_name="x"} 0.0\n', "not with vLLM's", State.UNREACHABLE),
+        ("# HELP process_start_time_seconds x\n", "not with the metrics of an engine", State.UNREACHABLE),
+        ('vllm:num_preemptions_total{model_name="x"} 0.0\n', "names vLLM's metrics and has no value", State.LIVE),
         (page(model="x" * 9000), "none that can be read: vllm:num_requests_running: 1 lines with labels", State.LIVE),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_fault_of_ours_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch
 
     with serving(Site(page())) as url:
         source = MetricsPage(url)
-        monkeypatch.setattr(page_source, "page_reading", broken)
+        monkeypatch.setattr(page_source, "read_page", broken)
         assert not source.fetch_once()
     assert source.problem == f"{source.name} could not be understood (ZeroDivisionError): please report it"
 

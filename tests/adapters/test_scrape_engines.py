@@ -1,0 +1,259 @@
+"""Pages of every engine: recognised by itself, what their values mean, and what happens between two of them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrape_pages import PAGES
+
+from rooflens.adapters.scrape.fetch import Page
+from rooflens.adapters.scrape.names import ENGINES, names_of, wanted_names
+from rooflens.adapters.scrape.page_source import MetricsPage
+from rooflens.adapters.scrape.recognised import SPOKEN, read_page
+from rooflens.live_records import State
+from rooflens.protocols import Batch
+from rooflens.records import StepKind
+
+SAMPLES = {each["id"]: each for each in tomllib.loads((PAGES / "samples.toml").read_text("utf-8"))["sample"]}
+LLAMA_CPP = Path(__file__).parents[1] / "data" / "llamacpp"
+
+
+def values(text: str) -> tuple[str | None, dict[tuple[str, str], dict[str, float]]]:
+    """Whose page it is, and what each engine on it says, by model and rank."""
+    found = read_page(text, 1e9, 0.0)
+    return found.engine, {key: dict(reading.values) for key, reading in found.reading.engines.items()}
+
+
+READ: dict[str, tuple[str, dict[tuple[str, str], dict[str, float]]]] = {
+    "VM-01": ("vllm", {("facebook/opt-125m", "0"): {"generation_rate": 0.0}}),
+    "VM-02": ("vllm", {}),
+    "VM-03": ("vllm", {("Qwen/Qwen2.5-Coder-32B-Instruct", "0"): {"running": 0.0}}),
+    "VM-04": ("vllm", {}),
+    "SM-01": ("sglang", {("google/gemma-2-9b-it", "0"): {"running": 0.0}}),
+    "SM-02": (
+        "sglang",
+        {("<path>/Meta-Llama-3-8B-Instruct", "0"): {"running": 0.0, "kv_used_tokens": 0.0, "kv_used": 0.0}},
+    ),
+    "SM-03": ("sglang", {("deepseek-r1", "5"): {"retracted": 0.0}}),
+    "LC-03": (
+        "llama.cpp",
+        {
+            ("", "0"): {
+                "computed_prompt_tokens": 143.0,
+                "completed_tokens": 673.0,
+                "completed_generation": 29.567,
+                "completed_prompt": 8.168,
+            }
+        },
+    ),
+    "TG-01": ("tgi", {("", "0"): {"running": 0.0, "waiting": 0.0}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_a_published_page_is_read_as_what_it_is(name: str) -> None:
+    assert SAMPLES[name]["provenance"]
+    if name == "TR-06":
+        return  # a bucket alone, of which nothing is read: below
+    engine, found = values(SAMPLES[name]["text"])
+    assert (engine, found) == READ[name]
+
+
+def test_a_first_tensorrt_llm_without_a_prefix_is_known_by_its_labels() -> None:
+    bucket = SAMPLES["TR-06"]["text"]
+    assert values(bucket) == (None, {})
+    labels = '{engine_type="undefined",model_name="undefined"}'
+    whole = f"{bucket}time_to_first_token_seconds_sum{labels} 3.5\ntime_to_first_token_seconds_count{labels} 2.0\n"
+    assert values(whole) == (
+        "tensorrt-llm", {("undefined", "0"): {"first_token_sum": 3.5, "first_token_count": 2.0}}
+    )  # fmt: skip
+    assert values("time_to_first_token_seconds_count 2.0\n")[1] == {}, "anybody's"
+
+
+def test_every_table_is_whole() -> None:
+    for engine in ENGINES:
+        names = names_of(engine)
+        assert names.engine == engine
+        assert engine in SPOKEN
+        keys = {meaning.key for meanings in names.meanings.values() for meaning in meanings}
+        assert names.counters <= keys
+        assert set(names.most) == keys
+    assert {name for name in wanted_names() if "estimated" in name or "cache_hit_rate" in name} == set()
+
+
+def test_an_engine_behind_a_frontend_is_read_and_not_the_frontend() -> None:
+    front = 'dynamo_frontend_inflight_requests{model="m"} 4\n'
+    assert values(front) == ("dynamo", {("m", "0"): {"running": 4.0}})
+    both = front + 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
+    assert values(both) == ("vllm", {("m", "0"): {"running": 3.0}})
+
+
+class Told:
+    """A MetricsPage that is given its pages."""
+
+    def __init__(self) -> None:
+        self.page = MetricsPage("http://engine:30000")
+
+    def at(self, seconds: float, text: str) -> list[Batch]:
+        self.page.take(Page(text), 1e9 + seconds, 100.0 + seconds)
+        return self.page.read()
+
+
+def column(batch: Batch, name: str) -> Any:
+    assert len(batch.steps) == 1
+    assert batch.steps.where(name)[0], name
+    return batch.steps[name][0].item()
+
+
+def sglang(seconds: float, **more: float) -> str:
+    """SGLang 0.5.23 at a batch of 8: 20 ms a step, 64,000 tokens of context, page size 16."""
+    steps, ranks = 50 * seconds, 'tp_rank="0",pp_rank="0",moe_ep_rank="0"'
+    label = f'{{model_name="q",engine_type="unified",{ranks}}}'
+    server = '{model_name="q",is_streaming="true"}'
+    told = {
+        f"sglang:num_running_reqs{label}": 8, f"sglang:num_queue_reqs{label}": 0,
+        f"sglang:token_usage{label}": 0.25, f"sglang:kv_used_tokens{label}": 65_536,
+        f"sglang:max_total_num_tokens{label}": 262_144, f"sglang:page_size{label}": 16,
+        f"sglang:decode_sum_seq_lens{label}": 64_000, f"sglang:cache_hit_rate{label}": 0,
+        "sglang:cuda_graph_passes_total" + label[:-1] + ',mode="decode_cuda_graph"}': steps,
+        "sglang:cuda_graph_passes_total" + label[:-1] + ',mode="decode_none"}': 0,
+        "sglang:cuda_graph_passes_total" + label[:-1] + ',mode="prefill_none"}': 8,
+        "sglang:realtime_tokens_total" + label[:-1] + ',mode="prefill_compute"}': 4000,
+        f"sglang:estimated_read_bytes_per_gpu_total{label}": 1e15 * steps,
+        f"sglang:inter_token_latency_seconds_sum{server}": 8 * seconds,
+        f"sglang:inter_token_latency_seconds_count{server}": 8 * steps,
+        f"sglang:time_to_first_token_seconds_count{server}": 8, f"sglang:cached_tokens_total{server}": 320,
+    } | more  # fmt: skip
+    return "".join(f"{name} {value}\n" for name, value in told.items())
+
+
+def test_sglang_steps_are_the_passes_that_it_counts() -> None:
+    told = Told()
+    told.at(0, sglang(0))
+    (batch,) = told.at(5, sglang(5))
+    assert (column(batch, "resolution_steps"), column(batch, "requests")) == (250, 2000)
+    assert column(batch, "kind") == StepKind.DECODE
+    assert column(batch, "generated_tokens") == 2000
+    assert column(batch, "observed_s") == pytest.approx(5.0)
+    assert column(batch, "context_tokens") == 250 * 64_000, "the engine's own sum, not what the pool holds"
+    assert column(batch, "kv_blocks_used") == 4096
+    info = batch.info
+    assert info is not None
+    assert (info.engine, info.model_name, info.kv_blocks, info.block_tokens) == ("sglang", "q", 16_384, 16)
+
+
+def test_sglang_with_drafts_has_fewer_rows_than_tokens() -> None:
+    told = Told()
+    length = 'sglang:spec_accept_length{model_name="q",tp_rank="0"}'
+    tokens = 'sglang:inter_token_latency_seconds_count{model_name="q",is_streaming="true"}'
+    told.at(0, sglang(0, **{length: 2.0}))
+    (batch,) = told.at(5, sglang(5, **{length: 2.0, tokens: 4000}))
+    assert (column(batch, "requests"), column(batch, "generated_tokens")) == (2000, 4000)
+    assert column(batch, "observed_s") == pytest.approx(5.0)
+    assert column(batch, "kind") == StepKind.VERIFY
+
+
+def test_the_prefix_with_an_underscore_is_the_same() -> None:
+    told = Told()
+    told.at(0, sglang(0).replace("sglang:", "sglang_"))
+    (batch,) = told.at(5, sglang(5).replace("sglang:", "sglang_"))
+    assert column(batch, "resolution_steps") == 250
+
+
+def test_ranks_that_say_the_same_are_one_engine_and_data_parallel_ones_are_several() -> None:
+    tensor = "".join(f'sglang:num_running_reqs{{model_name="q",tp_rank="{rank}"}} {8 + rank}\n' for rank in range(4))
+    assert values(tensor)[1] == {("q", "0"): {"running": 8.0}}
+    rank = 'sglang:num_running_reqs{{model_name="q",dp_rank="{0}",tp_rank="{0}"}} {1}\n'
+    page = rank.format(0, 5) + rank.format(1, 7) + 'sglang:num_requests_total{model_name="q"} 90\n'
+    found = read_page(page, 1e9, 0.0).reading
+    assert {key: dict(one.values) for key, one in found.engines.items()} == {
+        ("q", "0"): {"running": 5.0}, ("q", "1"): {"running": 7.0},
+    }  # fmt: skip
+    assert any("for all ranks together" in complaint for complaint in found.complaints)
+    alone = 'sglang:num_running_reqs{model_name="q",dp_rank="0"} 5\nsglang:num_requests_total{model_name="q"} 90\n'
+    assert values(alone)[1] == {("q", "0"): {"running": 5.0, "finished": 90.0}}
+
+
+def test_a_prefill_engine_of_a_pair_says_its_part() -> None:
+    told = Told()
+    (batch,) = told.at(0, 'sglang:num_running_reqs{model_name="q",engine_type="prefill"} 1\n')
+    assert batch.info is not None
+    assert batch.info.role == "prefill"
+
+
+def test_llama_cpp_recorded_from_a_real_server() -> None:
+    """97 calls of llama_decode with 385 busy slots in them, while no token was counted yet (README of the data)."""
+    told = Told()
+    told.at(0, (LLAMA_CPP / "metrics_idle.txt").read_text())
+    (batch,) = told.at(1.0, (LLAMA_CPP / "metrics_busy.txt").read_text())
+    assert batch.info is not None
+    assert batch.info.engine == "llama.cpp"
+    assert (column(batch, "resolution_steps"), column(batch, "requests")) == (97, 385)
+    assert column(batch, "kind") == StepKind.MIXED
+    assert (column(batch, "prefill_tokens"), column(batch, "waiting")) == (764, 1)
+    assert batch.progress is not None
+    assert batch.progress.state is State.LIVE
+
+
+def test_llama_cpp_before_its_first_call_says_not_a_number() -> None:
+    page = (LLAMA_CPP / "metrics_idle.txt").read_text().replace("per_decode 0", "per_decode -nan")
+    engine, found = values(page)
+    assert engine == "llama.cpp"
+    assert "busy_slots_sum" not in found["", "0"]
+    told = Told()
+    told.at(0, page)
+    (batch,) = told.at(1.0, page)
+    assert not len(batch.steps)
+    assert not batch.complaints
+
+
+def tgi(passes: int, method: str = "decode") -> str:
+    told = {
+        "tgi_batch_current_size": 6, "tgi_queue_size": 2, "tgi_request_success": 0,
+        f'tgi_batch_forward_duration_sum{{method="{method}"}}': 0.03 * passes,
+        f'tgi_batch_forward_duration_count{{method="{method}"}}': passes,
+        f'tgi_batch_inference_duration_sum{{method="{method}"}}': 9.0 * passes,
+        f'tgi_batch_inference_duration_count{{method="{method}"}}': passes,
+        "tgi_request_generated_tokens_sum": 0, "tgi_request_generated_tokens_count": 0,
+    }  # fmt: skip
+    return "".join(f"{name} {value}\n" for name, value in told.items())
+
+
+@pytest.mark.parametrize("method", ["decode", "{'method': 'decode'}"])
+def test_tgi_has_its_steps_from_the_time_of_its_passes(method: str) -> None:
+    """Tokens are counted when a request ends: of requests that all go on, those of the passes are taken."""
+    told = Told()
+    told.at(0, tgi(0, method))
+    (batch,) = told.at(5, tgi(100, method))
+    assert (column(batch, "resolution_steps"), column(batch, "requests")) == (100, 600)
+    assert column(batch, "generated_tokens") == 600
+    assert column(batch, "observed_s") == pytest.approx(3.0)
+    assert column(batch, "kind") == StepKind.DECODE
+
+
+def test_prompts_among_decode_are_mixed_whatever_the_engine() -> None:
+    """A window in which prompts were computed has no decode latency of its own."""
+    told = Told()
+    told.at(0, sglang(0))
+    prefill = sglang(5).replace('mode="prefill_none"} 8', 'mode="prefill_none"} 12')
+    (batch,) = told.at(5, prefill)
+    assert column(batch, "kind") == StepKind.MIXED
+    assert column(batch, "resolution_steps") == 254
+    both = tgi(0) + 'tgi_batch_forward_duration_count{method="prefill"} 0\n'
+    told = Told()
+    told.at(0, both)
+    (batch,) = told.at(5, tgi(100) + 'tgi_batch_forward_duration_count{method="prefill"} 3\n')
+    assert column(batch, "kind") == StepKind.MIXED
+
+
+def test_a_hit_rate_of_zero_says_nothing_while_hits_are_counted() -> None:
+    told = Told()
+    told.at(0, sglang(0))
+    text = sglang(5).replace(
+        'cached_tokens_total{model_name="q",is_streaming="true"} 320', 'cached_tokens_total{model_name="q"} 960'
+    )
+    (batch,) = told.at(5, text)
+    assert column(batch, "prefix_hit_local_tokens") == 640
