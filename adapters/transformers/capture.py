@@ -7,7 +7,7 @@ Contexts are read when the scheduler has decided and before they move on, so the
 from __future__ import annotations
 
 from collections import deque
-from operator import attrgetter
+from operator import attrgetter, gt
 from threading import get_ident
 from time import monotonic_ns, perf_counter
 from typing import Any
@@ -145,17 +145,17 @@ class Capture:
         if self._open:
             self._open[-1].executor_ns += monotonic_ns() - began_ns
 
-    def updating(self) -> int:
-        """The output of the oldest open step is asked for; tokens that its requests have so far."""
+    def updating(self) -> list[int]:
+        """The output of the oldest open step is asked for; tokens that each of its requests has so far."""
         self._output_ns = self._wait_ns = 0
-        return sum(map(len, map(_generated, self._open[0].states))) if self._open else 0
+        return list(map(len, map(_generated, self._open[0].states))) if self._open else []
 
     def came(self, began_ns: int) -> None:
         """The output is on the host."""
         self._output_ns = monotonic_ns()
         self._wait_ns = self._output_ns - began_ns
 
-    def updated(self, had: int | None) -> None:
+    def updated(self, had: list[int] | None) -> None:
         """The requests have their tokens: the oldest open step is done; ``had`` is what updating said."""
         if not self._open:
             return
@@ -168,14 +168,16 @@ class Capture:
             self._drop(opened)
             raise
 
-    def _commit(self, opened: Open, had: int) -> None:
+    def _commit(self, opened: Open, had: list[int]) -> None:
         step = opened.step
         if step is None:
             return
         began_ns = monotonic_ns()
-        generated = sum(map(len, map(_generated, opened.states))) - had
-        if generated < len(opened.states):
-            self._discard(opened)
+        # A row makes one token at most; a request that ends may be given what it had before it was reset as well.
+        grew = list(map(gt, map(len, map(_generated, opened.states)), had))
+        generated = sum(grew)
+        if generated < len(grew):
+            self._discard(opened, grew)
         step.output_ns = self._output_ns
         step.generated_tokens = generated
         step.note(executor_s=opened.executor_ns / 1e9, wait_s=self._wait_ns / 1e9)
@@ -185,12 +187,11 @@ class Capture:
         opened.step = None
         self.recorder.end(step, failed=False)
 
-    def _discard(self, opened: Open) -> None:
+    def _discard(self, opened: Open, grew: list[bool]) -> None:
         """Tokens computed for requests that had ended meanwhile: of an engine that runs ahead of the output."""
         for place, (row, state) in enumerate(zip(opened.rows, opened.states, strict=True)):
-            gone = state.request_id not in self.books.known
-            beyond = opened.lengths[0][place] >= len(state.initial_tokens) + len(state.generated_tokens) - 1
-            if gone and beyond and state.generated_tokens and place not in opened.thrown_out and _samples(row):
+            gone = state.request_id not in self.books.known and place not in opened.thrown_out
+            if gone and not grew[place] and state.generated_tokens and getattr(row, "has_new_token", True):
                 self.books.terms["discarded_tokens"] += opened.lengths[1][place]
 
     def _drop(self, opened: Open) -> None:
@@ -208,10 +209,6 @@ class Capture:
         """The loop is over: what is open will not come back."""
         while self._open:
             self._drop(self._open.popleft())
-
-
-def _samples(row: Any) -> bool:
-    return bool(getattr(row, "has_new_token", True))
 
 
 def _launch(processor: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,9 @@ def greedy(tokens: int, **more: Any) -> Any:
 
 def engine(blocks: int = 256, budget: int = 64, **more: Any) -> Any:
     """Settings of the engine: KV blocks of 16 tokens, tokens a batch."""
-    return ContinuousBatchingConfig(num_blocks=blocks, page_size=PAGE_TOKENS, max_batch_tokens=budget, **more)
+    named = {field.name for field in fields(ContinuousBatchingConfig)}
+    size = "page_size" if "page_size" in named else "block_size"  # before 5.17
+    return ContinuousBatchingConfig(**{"num_blocks": blocks, size: PAGE_TOKENS, "max_batch_tokens": budget, **more})
 
 
 def prompts(count: int, shortest: int = 5, longest: int = 90, seed: int = 1) -> list[list[int]]:
