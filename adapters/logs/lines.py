@@ -7,11 +7,11 @@ beyond LONGEST_LINE characters of a line is not read.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from operator import itemgetter
 
 from rooflens.adapters.logs import llama_cpp, trtllm_stats
 from rooflens.adapters.logs.capacity import Capacities
-from rooflens.adapters.logs.marks import Mark, gates_of, marks_of
+from rooflens.adapters.logs.marks import Mark, gates_of
 from rooflens.adapters.logs.prefix import cleaned, engines_of, ranks_of, source_of, unwrapped
 from rooflens.adapters.logs.read import Said, read_line
 from rooflens.adapters.logs.table import ENGINES, Fact
@@ -33,7 +33,8 @@ class LineReader:
 
     def __init__(self, engine: str | None = None, now_unix_s: float | None = None) -> None:
         engines = ENGINES if engine is None else (engine,)
-        self._marks, self._gates = marks_of(engines), gates_of(engines)
+        self._gates = gates_of(engines)
+        self._stretches = tuple(gate.text for gate in self._gates)
         self._now_unix_s = now_unix_s
         self._timings = llama_cpp.Timings()
         self._capacities = Capacities()
@@ -42,7 +43,10 @@ class LineReader:
         """The records that this line completes, most often none; never raises for what a line holds."""
         if len(line) > LONGEST_LINE:
             line = line[:LONGEST_LINE]
-        found = [mark for mark in self._marks if mark[0] in line] if any(map(line.__contains__, self._gates)) else ()
+        found: tuple[Mark, ...] = ()
+        if any(map(line.__contains__, self._stretches)):
+            held = [mark for gate in self._gates if gate[0] in line for mark in gate[1] if mark[0] in line]
+            found = tuple(sorted(held, key=itemgetter(3)) if len(held) > 1 else held)
         if not found or any(sign in line for sign in OF_REQUESTS):
             return self._timings.flush() if self._timings.open else ()
         return self._read(cleaned(line), found)
@@ -51,7 +55,7 @@ class LineReader:
         """What was kept of lines that have not come: the end of the log."""
         return self._timings.flush()
 
-    def _read(self, line: str, found: Sequence[Mark]) -> tuple[LogRecord, ...]:
+    def _read(self, line: str, found: tuple[Mark, ...]) -> tuple[LogRecord, ...]:
         now = time.time() if self._now_unix_s is None else self._now_unix_s
         stats = any(mark.what == "stats" for mark in found)
         wrapped = unwrapped(line)
@@ -84,7 +88,7 @@ class LineReader:
         return LogRecord(engine, kind, said.values, said.words, ranks, unix_s, tuple(said.unknown))
 
 
-def _said(line: str, found: Sequence[Mark]) -> tuple[dict[tuple[str, RecordKind], Said], int]:
+def _said(line: str, found: tuple[Mark, ...]) -> tuple[dict[tuple[str, RecordKind], Said], int]:
     """What a line says by engine and kind, and where its own words begin."""
     read: dict[tuple[str, RecordKind], Said] = {}
     first = len(line)

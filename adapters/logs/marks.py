@@ -13,11 +13,15 @@ GATE = 6  # characters of a gate: shorter ones stand in every line, longer ones 
 
 
 class Mark(NamedTuple):
-    """A stretch of text, and what is read where it stands: a line, a sentence, or one of the two that are code."""
+    """A stretch of text, and what is read where it stands: a line, a sentence, or one of the two that are code.
+
+    ``place`` is its place in the table: where two tell the same value, the first one is taken.
+    """
 
     text: str
     engine: str
     what: Line | Fact | str
+    place: int = 0
 
 
 @cache
@@ -32,18 +36,26 @@ def marks_of(engines: tuple[str, ...]) -> tuple[Mark, ...]:
             marks += [Mark(text, engine, "timing") for text in llama_cpp.MARKS]
         if engine == trtllm_stats.ENGINE:
             marks += [Mark(text, engine, "stats") for text in trtllm_stats.MARKS]
-    return tuple(marks)
+    return tuple(mark._replace(place=place) for place, mark in enumerate(marks))
+
+
+class Gate(NamedTuple):
+    """A stretch of text, and the marks that hold it and no gate before it."""
+
+    text: str
+    marks: tuple[Mark, ...]
 
 
 @cache
-def gates_of(engines: tuple[str, ...]) -> tuple[str, ...]:
+def gates_of(engines: tuple[str, ...]) -> tuple[Gate, ...]:
     """Stretches of which each mark holds at least one: a line without any of them holds no mark."""
-    left = {mark.text for mark in marks_of(engines)}
-    gates: list[str] = []
+    left = list(marks_of(engines))
+    gates: list[Gate] = []
     while left:
-        counted = Counter(part for text in left for part in _parts(text))
-        gates.append(max(counted, key=lambda part: (counted[part], part)))
-        left = {text for text in left if gates[-1] not in text}
+        counted = Counter(part for text in {mark.text for mark in left} for part in _parts(text))
+        gate = max(counted, key=lambda part: (counted[part], part))
+        gates.append(Gate(gate, tuple(mark for mark in left if gate in mark.text)))
+        left = [mark for mark in left if gate not in mark.text]
     return tuple(gates)
 
 
