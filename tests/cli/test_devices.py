@@ -14,7 +14,7 @@ from made_engine import made_engine
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.cli import main
 from rooflens.cli.devices import NamedDevices, hardware_here, named_devices
-from rooflens.cli.sidecar import _watched
+from rooflens.cli.watched import watched
 from rooflens.pipeline.watch import Watch
 from rooflens.pipeline.watch_settings import WatchSettings
 
@@ -79,10 +79,10 @@ def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_sidecar_says_that_it_found_it(tmp_path: Path) -> None:
     settings = WatchSettings(hardware=find_hardware("h200-sxm-141"), use_rings=False)
-    assert next(iter(_watched(settings, found=True))) == (
+    assert next(iter(watched(settings, found=True))) == (
         "hardware  h200-sxm-141 (datasheet, the device of this machine; else give --hardware ID): 4,800.0 GB/s"
     )
-    assert next(iter(_watched(settings, found=False))) == "hardware  h200-sxm-141 (datasheet): 4,800.0 GB/s"
+    assert next(iter(watched(settings, found=False))) == "hardware  h200-sxm-141 (datasheet): 4,800.0 GB/s"
 
 
 @pytest.fixture

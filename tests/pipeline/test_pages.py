@@ -13,7 +13,7 @@ from made_engine import made_engine
 from pipeline.made_pages import AWAY, URL, Site, engines, page_states, value
 
 from rooflens import catalogue as metrics
-from rooflens.cli.sidecar import _watched
+from rooflens.cli.watched import watched
 from rooflens.live_records import SourceKind, State
 from rooflens.pipeline.pages import Pages, is_loopback, with_model
 from rooflens.pipeline.watch import Watch
@@ -189,7 +189,7 @@ def test_a_source_is_called_by_its_address_without_secrets(
 ) -> None:
     it = watch(scrape_urls=(url,))
     assert [source.name for source in it.turn().sources] == [name]
-    assert [line for line in _watched(it.settings, found=False) if "secret" in line] == []
+    assert [line for line in watched(it.settings, found=False) if "secret" in line] == []
 
 
 def test_a_bare_name_that_fits_one_model_is_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
