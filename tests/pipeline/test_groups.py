@@ -15,8 +15,11 @@ from counted_calls import calls_of
 from made_engine import MadeEngine, made_engine
 from made_snapshot import made_engine as made_view
 from made_snapshot import made_info, made_snapshot
+from pipeline.conftest import SHORT
+from pipeline.made_pages import SERIES, URL, Site
 
 from rooflens import catalogue as metrics
+from rooflens.adapters.scrape.fetch import Page
 from rooflens.cli.top_groups import group_lines
 from rooflens.exporters.json_view import engines_json
 from rooflens.findings import Code, Status
@@ -136,6 +139,12 @@ def test_prefill_and_decode_by_what_they_do_are_a_guess_and_said_so() -> None:
     assert "seen to do" in view.group.guessed[0]
     (line, *_) = group_lines(engines_json(replace(made_snapshot(), groups=(view,)))["groups"], 118)
     assert "2 prefill and decode (1 + 1)" in line.text
+
+
+def test_prefill_and_decode_of_one_page_are_no_ranks_of_each_other() -> None:
+    page = "http://127.0.0.1:8000/metrics"
+    parts = [member(str(n), page, source=SourceKind.METRICS, role=role) for n, role in enumerate(("prefill", "decode"))]
+    assert only(*parts).group.kind is GroupKind.PREFILL_DECODE
 
 
 def test_prefill_and_decode_that_say_so() -> None:
@@ -284,3 +293,34 @@ def test_healthy_ranks_and_replicas_with_other_contexts_stay_silent(watch: MakeW
         assert [view.group.kind for view in alike[-1].groups] == [GroupKind.REPLICAS]
         assert not any(map(firing, alike))
         assert all(view.state is State.LIVE for view in alike[-1].engines)
+
+
+def test_ranks_of_one_page_are_told_each_and_together(watch: MakeWatch, site: Site) -> None:
+    it = watch(scrape_urls=(URL,), windows=replace(SHORT, least_steps=1, window_s=0.2))
+
+    def tell(read: int) -> None:
+        lines = [f"process_start_time_seconds {site.began_s!r}"]
+        for engine, running, waiting, usage in (("0", 51, 117, 1.0), ("1", 20, 0, 0.3)):
+            labels = f'{{engine="{engine}",model_name="llama"}}'
+            values = {
+                **{name: value(100 * read) for name, value in SERIES.items()},
+                "num_requests_running": running,
+                "num_requests_waiting": waiting,
+                "kv_cache_usage_perc": usage,
+            }
+            lines += [f"vllm:{name}{labels} {float(value)!r}" for name, value in values.items()]
+            lines.append(f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="1000",engine="{engine}"}} 1.0')
+        site.pages[0].take(Page("\n".join(lines) + "\n"), time.time(), time.monotonic())
+        site.pages[0].last_read_unix_s = time.time()
+
+    it.turn()
+    for read in range(8):
+        tell(read)
+        last = it.turn()
+        time.sleep(0.3)
+    (view,) = last.groups
+    assert (view.group.kind, view.group.guessed, labels(view)) == (GroupKind.DATA_PARALLEL, (), ["0", "1"])
+    assert (view.together.waiting, view.together.running) == (117, 71)
+    assert view.together.kv_used_ratio == pytest.approx(0.65, rel=0.01)
+    assert list(firing(last)) == ["0"]
+    assert "117 requests wait here while engine 1 has room" in firing(last)["0"]

@@ -46,15 +46,15 @@ def _group(kind: GroupKind, members: Sequence[Member], roles: Roles, *guessed: s
 def _data_parallel(members: Sequence[Member], configurations: Configurations, roles: Roles) -> list[Group]:
     """Ranks of one page or log; of one host and configuration that say so; of several pages with a rank each."""
     found: list[Group] = []
-    places: dict[tuple[str, str], list[Member]] = defaultdict(list)
+    places: dict[tuple[str, str, Role], list[Member]] = defaultdict(list)
     said: dict[tuple[str | None, str], list[Member]] = defaultdict(list)
     single: dict[tuple[str | None, str], list[Member]] = defaultdict(list)
     for member in members:
         if member.place is not None:
-            places[member.place, member.view.model_name].append(member)
+            places[member.place, member.view.model_name, roles[member.key][0]].append(member)
         elif member.info is not None and member.info.data_parallel > 1:
             said[member.info.host, configurations.of(member.key, member.info)].append(member)
-    for (place, _), ranks in places.items():
+    for (place, _, _), ranks in places.items():
         if len(ranks) > 1:
             stated = all(m.info is not None and m.info.data_parallel > 1 for m in ranks)
             found.append(_group(GroupKind.DATA_PARALLEL, ranks, roles, *(() if stated else (OF_ONE_PAGE,))))
