@@ -21,6 +21,7 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "listen": ("--listen", "ROOFLENS_LISTEN"),
     "scrape": ("--scrape", "ROOFLENS_SCRAPE"),
     "feed": ("--feed", "ROOFLENS_FEED"),
+    "log": ("--log", "ROOFLENS_LOG"),
     "scrape_token": ("", "ROOFLENS_SCRAPE_TOKEN"),
     "scrape_token_file": ("--scrape-token-file", "ROOFLENS_SCRAPE_TOKEN_FILE"),
     "allow_host": ("--allow-host", "ROOFLENS_ALLOW_HOST"),
@@ -38,8 +39,8 @@ NAMES: Mapping[str, tuple[str, str]] = {
 
 
 class SidecarSettings(BaseSettings):
-    """What `rooflens sidecar` can be told; times in seconds. ``scrape``, ``feed`` and ``dcgm`` hold addresses and
-    ``allow_host`` names, with spaces between them.
+    """What `rooflens sidecar` can be told; times in seconds. ``scrape``, ``feed`` and ``dcgm`` hold addresses,
+    ``log`` files and ``allow_host`` names, with spaces between them.
 
     ``scrape_token`` is never on a command line, where every user of the machine can read it.
     """
@@ -50,6 +51,7 @@ class SidecarSettings(BaseSettings):
     allow_host: str = ""
     scrape: str = ""
     feed: str = ""
+    log: str = ""
     scrape_token: SecretStr | None = None
     scrape_token_file: Path | None = None
     rings: bool = True
@@ -90,6 +92,11 @@ class SidecarSettings(BaseSettings):
     def feed_urls(self) -> tuple[str, ...]:
         """The addresses at which engines publish their forward passes."""
         return tuple(dict.fromkeys(self.feed.split()))
+
+    @property
+    def log_paths(self) -> tuple[str, ...]:
+        """The logs to follow; "-" is standard input."""
+        return tuple(dict.fromkeys(self.log.split()))
 
     @property
     def dcgm_urls(self) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from rooflens.protocols import Feed
 
 
 def feeds_named(settings: Any) -> tuple[Feed, ...]:
-    """One feed for each address of --feed; RooflensError in one line for one that is none."""
+    """One feed for each address of --feed and each file of --log; RooflensError in one line for one that is none."""
     from rooflens.adapters.forward_pass.feed import ForwardPassFeed
+    from rooflens.adapters.logs.follow import LogFeed
 
-    return tuple(ForwardPassFeed(url) for url in settings.feed_urls)
+    return (*(ForwardPassFeed(url) for url in settings.feed_urls), *(LogFeed(path) for path in settings.log_paths))
 
 
 def feed_lines(feeds: Sequence[Feed]) -> Iterator[str]:

@@ -56,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="where an engine publishes its forward passes, such as tcp://127.0.0.1:20380; may be given several times",
     )
+    add(
+        "--log",
+        action="append",
+        metavar="FILE",
+        help="a log of an engine to follow, '-' for standard input; it need not be there yet; may be given several "
+        "times",
+    )
     add("--scrape-token-file", metavar="FILE", help="holds the bearer token for the pages of --scrape")
     add("--no-rings", action="store_true", help="read no rings, only metrics pages")
     add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
@@ -108,6 +115,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         "allow_host": _several("--allow-host", args.allow_host),
         "scrape": _several("--scrape", args.scrape),
         "feed": _several("--feed", args.feed),
+        "log": _several("--log", args.log),
         "scrape_token_file": args.scrape_token_file,
         "rings": False if args.no_rings else None,
         "hardware": args.hardware,
@@ -237,7 +245,7 @@ def _watch_settings(
         scrape_s=settings.scrape_period_s,
         scrape_token=bearer_token(settings),
         use_rings=settings.rings,
-        discover=None if settings.scrape_urls or settings.feed_urls else find_servers,
+        discover=None if settings.scrape_urls or settings.feed_urls or settings.log_paths else find_servers,
         probes=probes if settings.counters else (),
         feeds=feeds_named(settings),
     )

@@ -48,6 +48,7 @@ class Feeds:
         self._feeds = tuple(feeds)
         self._heard: dict[str, tuple[Feed, float]] = {}  # by run, with when it was last told of, monotonic seconds
         self._left: list[str] = []
+        self._aside: Mapping[str, str] = {}
         started: list[Feed] = []
         try:
             for feed in self._feeds:
@@ -92,10 +93,22 @@ class Feeds:
         feed, _ = self._heard.get(run, (None, 0.0))
         return feed.health().name if feed is not None and feed.kind is SourceKind.LOG else None
 
+    def stand_aside(self, aside: Mapping[str, str]) -> None:
+        """These runs are counted by better sources; each with a line that says so."""
+        self._aside = aside
+
     def health(self) -> list[SourceHealth]:
-        """How every feed is doing, with the engines that it tells of."""
-        engines = Counter(id(feed) for feed, _ in self._heard.values())
-        return [replace(feed.health(), engines=engines[id(feed)]) for feed in self._feeds]
+        """How every feed is doing, with the engines that it tells of and that are counted so."""
+        return [self._health(feed) for feed in self._feeds]
+
+    def _health(self, feed: Feed) -> SourceHealth:
+        runs = [run for run, (its, _) in self._heard.items() if its is feed]
+        aside = [self._aside[run] for run in runs if run in self._aside]
+        found = replace(feed.health(), engines=len(runs) - len(aside))
+        if not aside or found.state is not State.LIVE:
+            return found
+        state = State.STANDBY if len(aside) == len(runs) else found.state
+        return replace(found, state=state, problem=found.problem or aside[0])
 
     def close(self) -> None:
         """Stop all of them."""

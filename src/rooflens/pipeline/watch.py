@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +14,8 @@ from rooflens.collector.tables import empty_table
 from rooflens.group_records import GroupView
 from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
 from rooflens.metric_records import Sample
-from rooflens.pipeline.beside import Aside, Kin, kin, set_aside
+from rooflens.pipeline.beside import Aside, set_aside
+from rooflens.pipeline.beside_feeds import Known, aside_of, lesser
 from rooflens.pipeline.device_watch import DeviceWatch
 from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
@@ -173,7 +175,13 @@ class Watch:
             self._end(run, State.ENDED)
 
     def _read_feeds(self) -> None:
-        for told in self._feeds.read(self._guarded):
+        heard = list(self._feeds.read(self._guarded))
+        aside = aside_of(heard, self._known())
+        self._feeds.stand_aside(aside)
+        for told in heard:
+            if told.run in aside:
+                self._end(told.run, State.STANDBY)
+                continue
             self._guarded(told.name, self._read_feed, told)
         for run in self._feeds.left():
             self._end(run, State.UNREACHABLE)
@@ -185,8 +193,8 @@ class Watch:
         if run not in self._engines and not len(batch.steps) and told.over:
             return
         info = with_model(batch.info, self.settings.model_config)
-        rank = info.rank if info else 0
-        self._engine(run, told.feed.kind, info, rank, told.from_monotonic_s or now_s, empty_table())
+        watched_from_s = told.from_monotonic_s or now_s
+        self._engine(run, told.feed.kind, info, info.rank if info else 0, watched_from_s, empty_table())
         self._engines[run].here = told.feed.here if batch.here is None else batch.here
         self._take(run, batch, info, now_s, told.state)
         if told.over:
@@ -198,8 +206,7 @@ class Watch:
         """See that the run is watched under a label."""
         if run in self._engines:
             return
-        if source is SourceKind.RING:
-            self._make_way(info)
+        self._make_way(run, source, info)
         now_unix_s = time.time()
         key = self._labels.take(run, info, rank)
         totals = self._totals.of(key, now_unix_s)
@@ -210,11 +217,14 @@ class Watch:
         self.counters.attach(run, self._engines[run])
         self._gone.pop(key, None)
 
-    def _make_way(self, info: EngineInfo | None) -> None:
-        """A ring is exact: pages of this host that tell of the same engine stand aside before it takes its label."""
-        for run, url in list(self._pages_of.items()):
-            if is_loopback(url) and kin(self._engines[run].info, info) is not Kin.OTHER:
-                self._end(run, State.STANDBY)
+    def _known(self) -> list[Known]:
+        return [Known(run, engine.source, engine.info, engine.here) for run, engine in self._engines.items()]
+
+    def _make_way(self, new: str, source: SourceKind, info: EngineInfo | None) -> None:
+        """Worse sources of this host that tell of the same engine stand aside before a better one takes its label."""
+        here = source is not SourceKind.METRICS or is_loopback(self._pages_of[new])
+        for run in lesser(source, info, here, self._known()):
+            self._end(run, State.STANDBY)
 
     def _take(self, run: str, batch: Batch, info: EngineInfo | None, now_s: float, state: State) -> None:
         engine = self._engines[run]
@@ -239,16 +249,15 @@ class Watch:
 
     def _look_at_groups(self, views: Mapping[str, EngineView], begun_s: float) -> None:
         self._grouped = ()
-        members = members_of(self._engines, views, self.snapshot.devices, self._place)
+        members = members_of(self._engines, views, self.snapshot.devices, (self._pages_of.get, self._feeds.place))
         self._grouped = self._groups.look([*members], begun_s, time.time())
-
-    def _place(self, run: str) -> str | None:
-        return self._pages_of.get(run) or self._feeds.place(run)
 
     def _published(self, live: Sequence[EngineView], now_unix_s: float, loop_s: float) -> Snapshot:
         views = [*live, *(view for view, _ in self._gone.values())]
         views.sort(key=lambda view: (view.model_name, view.engine))
-        pages = self._pages.health(self._standby, self._engines_by_page(), self._once.doubles, self._aside.unsure)
+        pages = self._pages.health(
+            self._standby, Counter(self._pages_of.values()), self._once.doubles, self._aside.unsure
+        )
         sources = (*self._follower.health(), *self._read_out.values(), *self._feeds.health(), *pages)
         devices = self.counters.views(views)
         return Snapshot(
@@ -265,10 +274,6 @@ class Watch:
             groups=self._grouped,
         )
 
-    def _engines_by_page(self) -> dict[str, int]:
-        pages = list(self._pages_of.values())
-        return {url: pages.count(url) for url in set(pages)}
-
     def _samples(self, views: Sequence[EngineView], sources: Sequence[SourceHealth]) -> list[Sample]:
         keys = [(view.model_name, view.engine) for view in views]
         found = self._totals.samples(keys)
@@ -282,8 +287,7 @@ class Watch:
         for kind in SourceKind:
             up = sum(source.kind is kind and source.state is State.LIVE for source in sources)
             found.append(Sample(metrics.SOURCES_UP, (str(kind),), float(up)))
-            failed = float(failures[kind])
-            found.append(Sample(metrics.SOURCE_FAILURES, (str(kind),), failed, self._started_unix_s))
+            found.append(Sample(metrics.SOURCE_FAILURES, (str(kind),), float(failures[kind]), self._started_unix_s))
         found.append(Sample(metrics.LOOP_SECONDS, (), self._spent_s + self.counters.spent_s, self._started_unix_s))
         found.append(Sample(metrics.SIDECAR_INFO, (__version__,), 1.0))
         return found
