@@ -123,8 +123,7 @@ class SlotSource:
                 detail = dict(sections.detail)
                 name = str(detail.pop("event", "unknown"))
                 if name == "info_changed":
-                    self.info = self._slots.info() or self.info
-                    self._decoder.spans = self._spans()
+                    self.know(self._slots.info() or self.info)
                 events.append(RingEvent(int(slots["sequence"][at]), float(slots["output_ns"][at]) / 1e9, name, detail))
         is_step = slots["frame"] != EVENT
         if self._slots.state_damaged and len(slots):
@@ -139,6 +138,12 @@ class SlotSource:
         return Batch(
             self.info, table, tuple(sorted((*events, *jumps), key=lambda e: e.sequence)), found.lost, found.torn
         )
+
+    def know(self, info: EngineInfo | None) -> None:
+        """The engine's facts have changed: what comes now is summed by them."""
+        self.info = info
+        self._decoder.spans = self._spans()
+        self._decoder.block_tokens = _block_tokens(info)
 
     def _spans(self) -> tuple[str, ...]:
         return self._spans_of(self.info) if self.info is not None else ()

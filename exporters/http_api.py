@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from rooflens.exporters.http_guard import Guard
+from rooflens.exporters.http_push import PATH as PUSH_PATH
 from rooflens.exporters.json_view import MOST_STEPS, engines_json, findings_json, problems, roofline_json, steps_json
 from rooflens.exporters.plain_json import plain
 from rooflens.exporters.prometheus import OPENMETRICS_TYPE, TEXT_TYPE
@@ -19,6 +20,7 @@ from rooflens.findings import Code, Status
 from rooflens.records import RooflensError
 
 if TYPE_CHECKING:
+    from rooflens.exporters.http_push import Push
     from rooflens.exporters.published import Published
     from rooflens.live_records import Snapshot
 
@@ -33,12 +35,17 @@ Name = Annotated[str | None, Query(max_length=MOST_NAME_CHARACTERS)]
 Last = Annotated[int, Query(ge=1, le=MOST_STEPS)]
 
 
-def create_app(published: Published, hosts: frozenset[str]) -> Guard:
-    """The application over what is ``published``, for requests that name one of ``hosts`` or an address."""
+def create_app(published: Published, hosts: frozenset[str], push: Push | None = None) -> Guard:
+    """The application over what is ``published``, for requests that name one of ``hosts`` or an address.
+
+    With ``push`` there is a path that takes something in; without it, it is not there.
+    """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     _add_pages(app, published)
     _add_api(app, published)
-    _add_faults(app)
+    if push is not None:
+        push.add_to(app)
+    _add_faults(app, push is not None)
     return Guard(app, hosts)
 
 
@@ -98,12 +105,16 @@ async def _known_query(request: Request) -> None:
         raise HTTPException(400, f"unknown parameter {odd[0][:80]!r}; {there_are}")
 
 
-def _add_faults(app: FastAPI) -> None:
+def _add_faults(app: FastAPI, pushed: bool) -> None:
+    paths = (*PATHS, PUSH_PATH) if pushed else PATHS
+
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> Response:
         text = error.detail
         if error.status_code == 404:
-            text = f"there is nothing here; there are: {' '.join(PATHS)}"
+            text = f"there is nothing here; there are: {' '.join(paths)}"
+        elif error.status_code == 405 and pushed and request.url.path == PUSH_PATH:
+            return answer({"error": "this path takes in what engines push: POST"}, 405, {"allow": "POST"})
         elif error.status_code == 405:
             return answer({"error": "this API is read-only: GET or HEAD"}, 405, {"allow": ", ".join(READ)})
         return answer({"error": text}, error.status_code)

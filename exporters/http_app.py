@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rooflens.exporters.http_api import create_app
+from rooflens.exporters.http_push import Push
 from rooflens.exporters.published import Published
 from rooflens.live_records import Snapshot
 from rooflens.records import RooflensError
@@ -32,12 +33,16 @@ class LiveServer:
     """Serves what was exported last at ``url``; port 0 takes a free one.
 
     It answers to addresses, `localhost`, the machine's own name, ``host``, and the further ``names`` given here.
+    ``push`` takes in what engines push; without it nobody can.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 9980, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 9980, names: tuple[str, ...] = (), push: Push | None = None
+    ) -> None:
         self._host = host
         self._port = port
         self._names = names
+        self._push = push
         self._published = Published()
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -59,7 +64,7 @@ class LiveServer:
         self._port = self._socket.getsockname()[1]
         hosts = (*LOOPBACK_NAMES, socket.gethostname(), self._host, *self._names)
         config = uvicorn.Config(
-            create_app(self._published, frozenset(name.lower().removesuffix(".") for name in hosts)),
+            create_app(self._published, frozenset(name.lower().removesuffix(".") for name in hosts), self._push),
             http=_BoundedConnection,
             ws="none",
             loop="asyncio",

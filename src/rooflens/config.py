@@ -15,6 +15,8 @@ from rooflens.records import RooflensError
 DEFAULT_LISTEN = "127.0.0.1:9980"
 LONGEST_S = 3600.0
 LONGEST_TOKEN_BYTES = 16_384  # more does not fit into the head of a request
+SHORTEST_PUSH_TOKEN = 16  # what guards a door that takes something in
+MAKE_ONE = "make one, as with 'openssl rand -hex 32'"
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 # Every option with its flag and the variable that stands for it.
 NAMES: Mapping[str, tuple[str, str]] = {
@@ -24,6 +26,8 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "log": ("--log", "ROOFLENS_LOG"),
     "scrape_token": ("", "ROOFLENS_SCRAPE_TOKEN"),
     "scrape_token_file": ("--scrape-token-file", "ROOFLENS_SCRAPE_TOKEN_FILE"),
+    "push_token": ("", "ROOFLENS_PUSH_TOKEN"),
+    "push_token_file": ("--push-token-file", "ROOFLENS_PUSH_TOKEN_FILE"),
     "allow_host": ("--allow-host", "ROOFLENS_ALLOW_HOST"),
     "rings": ("--no-rings", "ROOFLENS_RINGS"),
     "hardware": ("--hardware", "ROOFLENS_HARDWARE"),
@@ -42,7 +46,7 @@ class SidecarSettings(BaseSettings):
     """What `rooflens sidecar` can be told; times in seconds. ``scrape``, ``feed`` and ``dcgm`` hold addresses,
     ``log`` files and ``allow_host`` names, with spaces between them.
 
-    ``scrape_token`` is never on a command line, where every user of the machine can read it.
+    ``scrape_token`` and ``push_token`` are never on a command line, where every user of the machine can read them.
     """
 
     model_config = SettingsConfigDict(env_prefix="ROOFLENS_", extra="ignore", frozen=True, env_ignore_empty=True)
@@ -54,6 +58,8 @@ class SidecarSettings(BaseSettings):
     log: str = ""
     scrape_token: SecretStr | None = None
     scrape_token_file: Path | None = None
+    push_token: SecretStr | None = None
+    push_token_file: Path | None = None
     rings: bool = True
     hardware: str | None = None
     model: str | None = None
@@ -106,18 +112,34 @@ class SidecarSettings(BaseSettings):
 
 def bearer_token(settings: SidecarSettings) -> str | None:
     """The token for pages that ask for one, the file's before the variable's; RooflensError if it cannot be read."""
-    file = settings.scrape_token_file
+    return _token("--scrape-token-file", settings.scrape_token_file, settings.scrape_token)
+
+
+def push_token(settings: SidecarSettings) -> str | None:
+    """The token that engines push with, None where none may; RooflensError if it cannot be read or is soon guessed."""
+    token = _token("--push-token-file", settings.push_token_file, settings.push_token)
+    if token is None:
+        return None
+    source = "ROOFLENS_PUSH_TOKEN" if settings.push_token_file is None else "--push-token-file"
+    if len(token) < SHORTEST_PUSH_TOKEN:
+        raise RooflensError(f"{source}: the token is shorter than {SHORTEST_PUSH_TOKEN} characters: {MAKE_ONE}")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise RooflensError(f"{source}: the token has a space or a sign that no header holds: {MAKE_ONE}")
+    return token
+
+
+def _token(flag: str, file: Path | None, given: SecretStr | None) -> str | None:
     if file is None:
-        return settings.scrape_token.get_secret_value().strip() if settings.scrape_token else None
+        return given.get_secret_value().strip() if given else None
     try:
         with file.open("rb") as opened:
             token = opened.read(LONGEST_TOKEN_BYTES + 1).decode("ascii").strip()
     except OSError as error:
-        raise RooflensError(f"--scrape-token-file {file}: {(error.strerror or 'cannot be read').lower()}") from None
+        raise RooflensError(f"{flag} {file}: {(error.strerror or 'cannot be read').lower()}") from None
     except ValueError:
-        raise RooflensError(f"--scrape-token-file {file}: this is no token: it is not plain text") from None
+        raise RooflensError(f"{flag} {file}: this is no token: it is not plain text") from None
     if not token or len(token) > LONGEST_TOKEN_BYTES:
-        raise RooflensError(f"--scrape-token-file {file}: this is no token: it is {'too long' if token else 'empty'}")
+        raise RooflensError(f"{flag} {file}: this is no token: it is {'too long' if token else 'empty'}")
     return token
 
 

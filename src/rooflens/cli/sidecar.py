@@ -1,6 +1,6 @@
 """Watch the engines of this machine: findings as they arise, metrics for Prometheus, an API for everything else.
 
-Reads the rings of engines with the hook as they come and go; without any, the metrics pages of vLLM servers on the
+Reads the rings of engines with the hook as they come and go; without any, the metrics pages of engines on the
 usual ports of this machine, or those that --scrape names. The floor beside each step needs the hardware: --hardware.
 Serves /metrics, /healthz and /api/v1/{engines,steps,findings,roofline}; ends in order on SIGTERM and SIGINT.
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rooflens.model_records import HardwareSpec
     from rooflens.pipeline.watch import Watch
     from rooflens.pipeline.watch_settings import WatchSettings
+    from rooflens.protocols import Feed
 
 # A turn multiplies matrices of a few thousand rows: threads would cost more than they save, and memory each.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "times",
     )
     add("--scrape-token-file", metavar="FILE", help="holds the bearer token for the pages of --scrape")
+    add("--push-token-file", metavar="FILE", help="holds the token with which engines may push their steps")
     add("--no-rings", action="store_true", help="read no rings, only metrics pages")
     add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
     add(
@@ -117,6 +119,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         "feed": _several("--feed", args.feed),
         "log": _several("--log", args.log),
         "scrape_token_file": args.scrape_token_file,
+        "push_token_file": args.push_token_file,
         "rings": False if args.no_rings else None,
         "hardware": args.hardware,
         "model": args.model,
@@ -141,6 +144,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.announce import Announcer
     from rooflens.cli.devices import NamedDevices, hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
+    from rooflens.cli.push_named import push_named
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.voice import Voice
     from rooflens.cli.watched import watched
@@ -156,7 +160,8 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.pipeline.watch import Watch
 
     hardware, model_config = hardware_named(settings.hardware), config_named(settings.model)
-    server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts)
+    push, pushed = push_named(settings)
+    server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts, push)
     _start(server, host_and_port(settings.listen))  # a port in use is said before anything is measured
     try:
         calibrations = Calibrations(settings.calibration)
@@ -172,7 +177,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
         if stop.is_set():
             return 0
         roof = (hardware or found, kept)
-        watch = Watch(_watch_settings(args.folders, settings, roof, model_config, nvml=not here.crashed))
+        watch = Watch(_watch_settings(args.folders, settings, roof, model_config, pushed, nvml=not here.crashed))
         try:
             with closing(Voice()) as voice:
                 why = here.silent if settings.counters else "--no-counters asks no driver"
@@ -223,6 +228,7 @@ def _watch_settings(
     settings: Any,
     roof: tuple[HardwareSpec | None, tuple[Calibration, ...]],
     model_config: Any,
+    pushed: Sequence[Feed],
     *,
     nvml: bool,
 ) -> WatchSettings:
@@ -247,7 +253,7 @@ def _watch_settings(
         use_rings=settings.rings,
         discover=None if settings.scrape_urls or settings.feed_urls or settings.log_paths else find_servers,
         probes=probes if settings.counters else (),
-        feeds=feeds_named(settings),
+        feeds=(*feeds_named(settings), *pushed),
     )
 
 
