@@ -14,11 +14,13 @@ import numpy as np
 
 from rooflens import catalogue
 from rooflens.analyzer.ceilings import ceilings_of
+from rooflens.analyzer.groups import group_view
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.roofline import analyse_engine
 from rooflens.catalogue import CATALOGUE
 from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, DeviceView, WindowCounters
 from rooflens.findings import Code, Evidence, Finding, Price, Severity, Status
+from rooflens.group_records import Group, GroupKind, GroupView, MemberFigures, Role
 from rooflens.live_records import (
     Derived,
     EngineView,
@@ -190,6 +192,21 @@ def _value(metric: Metric, number: int) -> float | HistogramValue:
     return 1.0 if metric.kind is Kind.INFO else math.pi / 10
 
 
+def made_group() -> GroupView:
+    """Two ranks of one server, of which one has a queue while the other has room."""
+    members = tuple(
+        MemberFigures(
+            "meta/Llama-3.1-8B", engine, Role.BOTH, generated_tokens_per_s=900.0, running=running, waiting=waiting,
+            waiting_share=1.0, kv_tokens_used=used, kv_tokens=320_000.0, kv_used_ratio=used / 320_000, batch=running,
+            step_p50_s=0.01, dummy_share=0.0,
+        )
+        for engine, running, waiting, used in (("0", 51.0, 117.0, 320_000.0), ("1", 20.0, 0.0, 100_000.0))
+    )  # fmt: skip
+    keys = tuple((member.model_name, member.engine) for member in members)
+    group = Group(GroupKind.DATA_PARALLEL, keys[0][0], "0", keys, (Role.BOTH, Role.BOTH), (), True)
+    return group_view(group, members)
+
+
 def made_snapshot(engines: int = 2, number: int = 1) -> Snapshot:
     """``engines`` live engines of one model, ranks 0 and up, and one that nothing is known of."""
     views = [made_engine(number, "meta/Llama-3.1-8B", str(rank), rank) for rank in range(engines)]
@@ -207,4 +224,5 @@ def made_snapshot(engines: int = 2, number: int = 1) -> Snapshot:
         samples=made_samples([(view.model_name, view.engine) for view in views], number),
         problems=("the hardware is not known: give --hardware ID",),
         devices=(DeviceView(DEVICE, CounterSource.NVML, DeviceSample(DEVICE.uuid, CounterSource.NVML, 1.0, 2.0)),),
+        groups=(made_group(),) if engines > 1 else (),
     )  # fmt: skip

@@ -16,6 +16,7 @@ from made_snapshot import (
     made_bare_engine,
     made_engine,
     made_findings,
+    made_group,
     made_info,
     made_snapshot,
     made_steps,
@@ -26,6 +27,7 @@ from rooflens.calibration_records import Ceiling, CeilingOrigin
 from rooflens.device_records import CounterSource, DeviceFacts, DeviceSample, DeviceView, Throttle, WindowCounters
 from rooflens.exporters.json_view import FACTS, engines_json, findings_json, roofline_json, steps_json
 from rooflens.findings import Code, Finding, Status
+from rooflens.group_records import GroupKind
 from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
@@ -316,12 +318,22 @@ def names_in(content: Any) -> set[str]:
     return set().union(*map(names_in, content)) if isinstance(content, list) else set()
 
 
+def test_a_group_is_each_and_together() -> None:
+    (group,) = engines_json(made_snapshot(2))["groups"]
+    assert group["kind"] == "data_parallel"
+    assert [member["role"] for member in group["members"]] == ["both", "both"]
+    assert [figures["waiting"] for figures in group["figures"]] == [117.0, 0.0]
+    assert group["together"]["waiting"] == 117.0
+    assert group["together"]["kv_used_ratio"] == pytest.approx(420 / 640)
+    assert (group["worst"], group["balance"]["to_engine"]) == ("0", "1")
+
+
 def test_the_page_of_the_api_speaks_of_what_there_is() -> None:
-    snapshot = snapshot_of(made_engine(1, "m", "0"))
+    snapshot = dataclasses.replace(snapshot_of(made_engine(1, "m", "0")), groups=(made_group(),))
     there = names_in([render(snapshot) for render in ALL.values()]) | names_in(steps_json(snapshot, "m", "0"))
     page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
     spoken_of = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page))
-    endings = {"cannot_tell"}
+    endings = {"cannot_tell", *map(str, GroupKind)}
     assert spoken_of - there - endings == set()
     told = {"resolution_steps", "not_recorded_s", "between_s", "idle_s", "still_s", "load", "steps_made"}
     assert {name for name in told if f"`{name}`" not in page} == set()

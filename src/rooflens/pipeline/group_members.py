@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +61,15 @@ def members_of(
     engines: Mapping[str, WatchedEngine],
     views: Mapping[str, EngineView],
     devices: tuple[DeviceView, ...],
-    place_of: Callable[[str], str | None],
+    places: Sequence[Callable[[str], str | None]],
 ) -> Iterator[Member]:
-    """The live engines by run, with their views; ``place_of`` a run is the page or log that tells of it."""
+    """The live engines by run, with their views; ``places`` say of a run which page or log tells of it."""
     names = {device.facts.uuid: device.facts.name for device in devices}
     for run, engine in engines.items():
         view = views[run]
         if view.state is State.LIVE:
-            yield Member(view, engine.beside, place_of(run), engine.here, device_name(view, names, engine.here))
+            place = next((found for place_of in places if (found := place_of(run))), None)
+            yield Member(view, engine.beside, place, engine.here, device_name(view, names, engine.here))
 
 
 class Configurations:
