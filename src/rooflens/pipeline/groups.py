@@ -30,14 +30,19 @@ class _Kept:
 
 
 class Groups:
-    """Forms the groups of a watch; what a turn costs grows with the number of engines and no faster."""
+    """Forms the groups of a watch; what a turn costs grows with the number of engines and no faster.
+
+    ``views`` are those of the last look, none after one that failed.
+    """
 
     def __init__(self) -> None:
+        self.views: tuple[GroupView, ...] = ()
         self._configurations = Configurations()
         self._kept: dict[Key, _Kept] = {}
 
     def look(self, members: Sequence[Member], read_monotonic_s: float, now_unix_s: float) -> tuple[GroupView, ...]:
         """The groups of these live engines, whose sources were read from ``read_monotonic_s`` on."""
+        self.views = ()
         by_key = {member.key: member for member in members}
         roles = {key: role_of(member.view, member.beside.handed) for key, member in by_key.items()}
         self._kept = {key: kept for key, kept in self._kept.items() if key in by_key}
@@ -59,7 +64,8 @@ class Groups:
                 told |= set(group.members)
         for key in by_key.keys() - told:
             by_key[key].beside.told = Peers
-        return tuple(views)
+        self.views = tuple(views)
+        return self.views
 
     def _lockstep(self, group: Group, parts: Sequence[Member]) -> bool | None:
         """Ranks that run dummy steps for each other or share experts step together, or whose steps are as many."""

@@ -11,7 +11,6 @@ from typing import Any
 from rooflens import __version__
 from rooflens import catalogue as metrics
 from rooflens.collector.tables import empty_table
-from rooflens.group_records import GroupView
 from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
 from rooflens.metric_records import Sample
 from rooflens.pipeline.beside import Aside, set_aside
@@ -54,7 +53,6 @@ class Watch:
         self._feeds = Feeds(settings.feeds)
         self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)  # last: it starts threads
         self._labels, self._totals, self._groups = Labels(), Totals(), Groups()
-        self._grouped: tuple[GroupView, ...] = ()
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
         self._once = Once()
@@ -248,9 +246,8 @@ class Watch:
                 self._left_out_s = time.monotonic()
 
     def _look_at_groups(self, views: Mapping[str, EngineView], begun_s: float) -> None:
-        self._grouped = ()
         members = members_of(self._engines, views, self.snapshot.devices, (self._pages_of.get, self._feeds.place))
-        self._grouped = self._groups.look([*members], begun_s, time.time())
+        self._groups.look([*members], begun_s, time.time())
 
     def _published(self, live: Sequence[EngineView], now_unix_s: float, loop_s: float) -> Snapshot:
         views = [*live, *(view for view, _ in self._gone.values())]
@@ -271,14 +268,14 @@ class Watch:
             samples=(*self._samples(views, sources), *self.counters.samples(devices)),
             problems=self._problems(),
             devices=devices,
-            groups=self._grouped,
+            groups=self._groups.views,
         )
 
     def _samples(self, views: Sequence[EngineView], sources: Sequence[SourceHealth]) -> list[Sample]:
         keys = [(view.model_name, view.engine) for view in views]
         found = self._totals.samples(keys)
         found += [sample for view in views for sample in gauges(view, time.time())]
-        found += [sample for group in self._grouped for sample in group_gauges(group)]
+        found += [sample for group in self._groups.views for sample in group_gauges(group)]
         failures = dict(self._failures)
         failures[SourceKind.RING] += self._follower.failures
         failures[SourceKind.METRICS] += self._pages.failures
