@@ -22,7 +22,7 @@ from rooflens.calibration_records import Calibration
 from rooflens.cli import main, this_cpu
 from rooflens.cli.bar import Bar
 from rooflens.cli.calibrations import Calibrations
-from rooflens.cli.sidecar import _reachable
+from rooflens.cli.watched import _reachable
 from rooflens.collector.calibrate import identity as identities
 from rooflens.collector.calibrate import identity_of_cpu, load, save, versions_here
 from rooflens.records import RooflensError

@@ -142,7 +142,7 @@ def test_nothing_at_all_is_one_line_with_the_next_step(capsys: pytest.CaptureFix
     told = capsys.readouterr().err
     assert told.startswith("rooflens: no sidecar, no ring in ")
     assert told.count("\n") == 1
-    assert "and no vLLM on the usual ports: " in told
+    assert "and no engine on the usual ports: " in told
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rooflens.adapters.facts import DISABLE_VARIABLE, disabled
+from rooflens.adapters.scrape.recognised import SPOKEN, read_page
 from rooflens.cli.devices import NamedDevices, named_devices
 from rooflens.cli.find_rings import engine_processes, next_step, running_engine, told_not_to_record
 from rooflens.cli.find_servers import USUAL_PORTS, find_sidecar, live_engines, metrics_pages, versions
@@ -83,7 +84,7 @@ class Machine:
 
     @cached_property
     def pages(self) -> dict[str, bytes]:
-        """Metrics pages of vLLM by base URL."""
+        """Metrics pages of engines by base URL."""
         return metrics_pages(self.root, self.ports)
 
     @cached_property
@@ -218,9 +219,13 @@ def check_engines(machine: Machine) -> Iterator[Check]:
 
 
 def check_pages(machine: Machine) -> Iterator[Check]:
-    """The metrics pages of vLLM on the usual ports, and what is odd about them."""
+    """The metrics pages of engines on the usual ports, and what is odd about them."""
     said = versions(machine.pages)
     for url, page in machine.pages.items():
+        engine = read_page(page.decode("utf-8", "replace"), 0.0, 0.0).engine
+        if engine != "vllm":
+            yield Check("metrics page", Standing.OK, f"{url}/metrics, {SPOKEN.get(engine or '', 'an engine')}")
+            continue
         spelling = "vllm:" if re.search(rb"^vllm:", page, re.MULTILINE) else "vllm_"
         version = f"vLLM {said[url]}" if url in said else "vLLM of unknown version"
         yield Check("metrics page", Standing.OK, f"{url}/metrics, {version}, names begin with {spelling}")

@@ -19,13 +19,17 @@ from urllib.parse import urlsplit
 
 from rooflens.records import RooflensError
 
-# vLLM's own default and the ports beside it, those of its examples with several servers, and of other engines.
-USUAL_PORTS = (*range(8000, 8011), 8080, 8081, 8100, 8200, 9000, 30000)
+# vLLM's own default and the ports beside it, those of its examples with several servers, llama.cpp's 8080, Dynamo's
+# 8081, TGI's 3000 and SGLang's 30000.
+USUAL_PORTS = (*range(8000, 8011), 3000, 8080, 8081, 8100, 8200, 9000, 30000)
 SIDECAR_VARIABLE = "ROOFLENS_URL"
 SIDECAR_URL = "http://127.0.0.1:9980"
 DEADLINE_S = 0.8  # a page on loopback takes milliseconds; a server under load tens of them
 MOST_BYTES = 512 << 10  # vLLM's own names begin after a few kilobytes, behind those of the interpreter
-VLLM_SAMPLE = re.compile(rb"^vllm[:_][a-z_]+(?:\{|[ \t])", re.MULTILINE)
+# A sample of an engine's own. TensorRT-LLM's JSON is no page that says whose it is.
+ENGINE_SAMPLE = re.compile(
+    rb"^(?:(?:vllm|sglang|llamacpp|trtllm)[:_]|tgi_|dynamo_frontend_)[a-z_]+(?:\{|[ \t])", re.MULTILINE
+)
 HEALTH_KEY = b'"snapshot_age_s"'  # no other server's health page knows this word
 LISTENING = "0A"
 
@@ -140,16 +144,16 @@ def _address(text: str) -> Address | None:
 
 
 def metrics_pages(root: Path = Path("/"), ports: Iterable[int] = USUAL_PORTS) -> dict[str, bytes]:
-    """The metrics pages of vLLM servers on this machine by base URL, each as far as it was read."""
+    """The metrics pages of engines on this machine by base URL, each as far as it was read."""
     answers = ask(dict.fromkeys(listening(root, ports), "/metrics"), lambda _: False)
     pages = {_url(address): body_of(answer) for address, answer in answers.items()}
-    return {url: page for url, page in sorted(pages.items()) if VLLM_SAMPLE.search(page)}
+    return {url: page for url, page in sorted(pages.items()) if ENGINE_SAMPLE.search(page)}
 
 
 def find_servers(root: Path = Path("/"), ports: Collection[int] = USUAL_PORTS) -> list[str]:
-    """The base URLs of the vLLM servers that listen on ``ports`` of this machine; ``root`` is where /proc is."""
-    answers = ask(dict.fromkeys(listening(root, ports), "/metrics"), VLLM_SAMPLE.search)
-    return sorted(_url(address) for address, answer in answers.items() if VLLM_SAMPLE.search(body_of(answer)))
+    """The base URLs of the engines that listen on ``ports`` of this machine; ``root`` is where /proc is."""
+    answers = ask(dict.fromkeys(listening(root, ports), "/metrics"), ENGINE_SAMPLE.search)
+    return sorted(_url(address) for address, answer in answers.items() if ENGINE_SAMPLE.search(body_of(answer)))
 
 
 def versions(urls: Iterable[str]) -> dict[str, str]:

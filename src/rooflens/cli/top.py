@@ -1,6 +1,6 @@
 """A live view of every engine: how fast, how near to the roof, where the time goes, what is wrong and what to do.
 
-Attaches to a running sidecar; else watches the rings of this machine; else the metrics pages of the vLLM servers that
+Attaches to a running sidecar; else watches the rings of this machine; else the metrics pages of the engines that
 listen on the usual ports. With folders, --hardware or --model it watches by itself. Keys: q quits.
 
 examples:
@@ -25,7 +25,7 @@ from typing import Any
 from rooflens.adapters.scrape.address import address_of
 from rooflens.adapters.scrape.fetch import fetch
 from rooflens.cli.find_rings import any_live, next_step, rings_at
-from rooflens.cli.find_servers import VLLM_SAMPLE, find_servers, find_sidecar
+from rooflens.cli.find_servers import ENGINE_SAMPLE, find_servers, find_sidecar
 from rooflens.cli.output import json_text
 from rooflens.cli.terminal import Terminated, screen
 from rooflens.cli.top_feeds import Feed, SidecarFeed
@@ -97,7 +97,7 @@ def choose(args: argparse.Namespace) -> Feed:
         return _watch(args, [], pages)
     if rings:
         return _watch(args, [folder], [])
-    raise RooflensError(f"no sidecar, no ring in {folder}, and no vLLM on the usual ports: {next_step()}")
+    raise RooflensError(f"no sidecar, no ring in {folder}, and no engine on the usual ports: {next_step()}")
 
 
 def _checked(places: list[str], once: bool) -> list[Path]:
@@ -112,7 +112,7 @@ def _checked(places: list[str], once: bool) -> list[Path]:
 
 
 def _at(args: argparse.Namespace, own_settings: bool) -> Feed:
-    """What --url names: a sidecar if it answers as one, else a metrics page of vLLM."""
+    """What --url names: a sidecar if it answers as one, else a metrics page of an engine."""
     if not own_settings:
         try:
             return SidecarFeed(args.url)
@@ -126,9 +126,9 @@ def _at(args: argparse.Namespace, own_settings: bool) -> Feed:
         if own_settings:
             raise
         raise RooflensError(no_sidecar) from None
-    if not VLLM_SAMPLE.search(page):
+    if not ENGINE_SAMPLE.search(page):
         hint = ", --hardware and --model are for its own watching" if own_settings else ""
-        raise RooflensError(f"{address.name} is neither a sidecar nor a metrics page of vLLM{hint}")
+        raise RooflensError(f"{address.name} is neither a sidecar nor a metrics page of an engine{hint}")
     return _watch(args, [], [args.url], token)
 
 

@@ -23,7 +23,7 @@ def watched(settings: WatchSettings, found: bool, why: str | None = None) -> Ite
         yield f"page      {address_of(url).name}"
     yield from feed_lines(settings.feeds)
     if settings.discover is not None:
-        yield "pages     of vLLM servers on the usual ports of this machine, while no ring is live"
+        yield "pages     of engines on the usual ports of this machine, while no ring is live"
     if settings.hardware is None:
         reason = "" if why is None else f" ({why})"
         yield f"hardware  not known{reason}, so there is no floor: give --hardware ID"
