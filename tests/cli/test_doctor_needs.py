@@ -17,8 +17,9 @@ from rooflens.cli.doctor_install import NEEDS
 
 PACKAGE = Path(rooflens.__file__).parent
 BROUGHT_BY = {"pydantic": "pydantic_settings", "starlette": "fastapi", "h11": "uvicorn"}
-# Without them there is no device, no hook, no picture, no processor time of processes, and NumPy calibrates.
-OPTIONAL = {"pynvml", "amdsmi", "psutil", "torch", "vllm", "matplotlib"}
+# Without them there is no device, no hook, no picture, no processor time of processes, no feed of forward passes, no
+# pushed msgpack, and NumPy calibrates.
+OPTIONAL = {"pynvml", "amdsmi", "psutil", "torch", "vllm", "transformers", "matplotlib", "msgspec", "zmq"}
 
 
 def file_of(module: str) -> Path | None:
