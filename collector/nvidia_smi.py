@@ -54,7 +54,10 @@ def is_mine(head: str) -> bool:
 
 
 def read_text(text: str) -> tuple[LogRecord, ...]:
-    """Each device at each moment, kind SENSOR; never raises for what the text holds. ``ranks["gpu"]`` is its index where it is told."""
+    """Each device at each moment, kind SENSOR; never raises for what the text holds.
+
+    ``ranks["gpu"]`` is the index where it is told.
+    """
     lines = [line[:LONGEST_LINE] for line in text.lstrip("\ufeff").splitlines()[:MOST_LINES]]
     first = next((line for line in lines if line.strip()), "")
     if first.lstrip().startswith("#"):

@@ -125,11 +125,13 @@ def _word(name: str, text: str, said: Said) -> None:
 
 def model_name(text: str) -> str | None:
     """A model's name: "organisation/name" as it is, of a path its last part; None for what is no name."""
+    if "://" in text:
+        return None
     text = text.rstrip("/\\")
     parts = re.split(r"[/\\]+", text)
     if len(parts) > 2 or text[:1] in "/\\.~" or "\\" in text or _DRIVE.match(text):
         text = _snapshot(parts) or parts[-1]
-    return text if text and len(text) <= LONGEST_NAME and text.isprintable() and "://" not in text else None
+    return text if text and len(text) <= LONGEST_NAME and text.isprintable() else None
 
 
 def _snapshot(parts: list[str]) -> str | None:

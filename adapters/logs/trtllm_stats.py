@@ -103,6 +103,7 @@ KEYS: Mapping[str, tuple[str, float]] = {
 }
 # Parts of the object that are read too; what else is an object or a list in it (requestStats) tells of requests.
 PARTS = ("inflightBatchingStats", "staticBatchingStats", "kvCacheStats", "specDecStats", "specDecodingStats")
+LATENCY = "iterLatencyMS"  # that of drafting has the same name in its own part
 RANKS = {"attentionDpRank": "dp", "rank": "rank"}
 TIMESTAMPS = ("timestamp", "Timestamp")
 # A 0 of these is no measurement: nothing takes no time, and no draft is verified in nothing.
@@ -132,10 +133,8 @@ def _read(
     for key, value in data.items():
         if isinstance(value, Mapping):
             if key in PARTS and depth < MOST_DEPTH:
-                own = dict(values) if key.startswith("spec") else values
-                _read(value, own, ranks, unknown, depth + 1)
-                if own is not values:  # it has a latency of its own, which is not the step's
-                    values.update({k: v for k, v in own.items() if k not in values})
+                own = {k: v for k, v in value.items() if not (k == LATENCY and key.startswith("spec"))}
+                _read(own, values, ranks, unknown, depth + 1)
             elif key not in PARTS:
                 _name(key, unknown)
             continue
