@@ -1,6 +1,8 @@
 """Where the step time of a recording went, beside the shortest time that the hardware allows.
 
 Reads rings of engines that run, ended or died; without an argument those of this user's default folder, newest first.
+Reads logs of vLLM, SGLang, TensorRT-LLM and llama.cpp too, plain or gzip, the files of a rotated one together, and
+saved metrics pages, results of benchmarks and texts of nvidia-smi.
 The floor needs the hardware: --hardware, or for a recording of the embedded engine that has ended this machine's CPU,
 as 'rooflens calibrate' measured it, else measured now for the bytes that a pass of the recorded model reads. A kept
 calibration of the device that the engine ran on says what is reachable.
@@ -9,6 +11,7 @@ examples:
   rooflens analyze
   rooflens analyze /dev/shm/rooflens-0/host-1a2b3c4d-0.ring --hardware h100-sxm5-80
   rooflens analyze /dev/shm/rooflens-0 --json
+  rooflens analyze /var/log/vllm.log --hardware h100-sxm5-80   (docs/logs.md)
   rooflens analyze vllm-result.json --model meta-llama-3-8b --hardware h100-sxm5-80   (docs/benchmarks.md)
 """
 
@@ -26,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 from rooflens.cli.amounts import count
 from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.embedded import best_threads
-from rooflens.cli.find_rings import not_recorded, rings_at
+from rooflens.cli.find_rings import not_recorded
 from rooflens.cli.output import json_text, one_line, printable
 from rooflens.cli.plot_file import check_picture
 from rooflens.cli.recorded import Asked, format_of
+from rooflens.cli.recorded.places import recordings_at, together
 from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.records import RooflensError
 
@@ -49,7 +53,12 @@ NO_STEPS = "no step recorded yet: the engine has not run since it started, or wa
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `rooflens analyze`."""
     add = parser.add_argument
-    add("rings", nargs="*", metavar="RING|FOLDER", help="rings, or folders of rings (default: this user's folder)")
+    add(
+        "rings",
+        nargs="*",
+        metavar="FILE|FOLDER",
+        help="rings, logs and other recordings, or folders of them (default: this user's folder of rings)",
+    )
     add(
         "--hardware",
         metavar="ID",
@@ -73,21 +82,22 @@ def run(args: argparse.Namespace) -> int:
         check_picture(args.plot)
     if args.plot == "-" and args.json:
         raise RooflensError("--plot - and --json both write to standard output: name a file for the plot")
-    paths = rings_at(args.rings)
+    paths = recordings_at(args.rings)
     of_ring = _full_report(args.hardware, args.calibration) if find_spec("numpy") else _raw_report
     asked = Asked(args.hardware, args.model, args.calibration, args.devices)
 
-    def report(path: Path) -> tuple[dict[str, Any], str]:
+    def report(path: Path, asked: Asked) -> tuple[dict[str, Any], str]:
         other = format_of(path)
         return of_ring(path) if other is None else other(path, asked)
 
     objects: list[dict[str, Any]] = []
     code = 0
-    for path in paths:
+    recordings = together(paths, asked)
+    for path, its in recordings:
         try:
-            data, text = report(path)
+            data, text = report(path, its)
         except RooflensError as error:
-            if len(paths) == 1:
+            if len(recordings) == 1:
                 raise
             print(one_line(f"rooflens: {error}"), file=sys.stderr)
             code = EXIT_FAULT

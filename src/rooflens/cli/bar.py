@@ -15,8 +15,10 @@ NUMBER = re.compile(r"\d+")
 class Bar:
     """A bar that replaces itself on a terminal, else a line when other words are said and now and then meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool = False) -> None:
+        """``quiet`` says nothing where there is no terminal."""
         self._terminal = sys.stderr.isatty()
+        self._quiet = quiet
         self._words = ""
         self._ratio = 0.0
 
@@ -27,7 +29,11 @@ class Bar:
             line = one_line(f"{'#' * done}{'.' * (WIDTH - done)} {ratio:4.0%}  {words}")
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
             self._words = words
-        elif words != self._words and (_kind(words) != _kind(self._words) or ratio - self._ratio >= LINE_SHARE):
+        elif (
+            not self._quiet
+            and words != self._words
+            and (_kind(words) != _kind(self._words) or ratio - self._ratio >= LINE_SHARE)
+        ):
             print(one_line(f"{ratio:4.0%}  {words}"), file=sys.stderr, flush=True)
             self._words, self._ratio = words, ratio
 

@@ -19,12 +19,16 @@ GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says of a recording that may not say it itself: ``model`` is a name or a config.json."""
+    """What the command line says of a recording that may not say it itself: ``model`` is a name or a config.json.
+
+    ``parts`` are the files of a rotated log, the oldest first, where the path is one of several.
+    """
 
     hardware: str | None = None
     model: str | None = None
     calibration: str | None = None
     devices: int | None = None
+    parts: tuple[Path, ...] = ()
 
 
 class Format(Protocol):
@@ -43,6 +47,9 @@ class Format(Protocol):
 FORMATS: tuple[str, ...] = (
     "forward_pass",
     "benchmark",
+    "page",
+    "sensor",
+    "log",
 )
 
 
@@ -51,9 +58,11 @@ def format_of(path: Path) -> Callable[[Path, Asked], tuple[dict[str, Any], str]]
     from importlib import import_module
 
     head = head_of(path)
+    if head is None:
+        return None
     for name in FORMATS:
         module: Format = import_module(f"rooflens.cli.recorded.{name}")
-        if head is not None and module.is_mine(head):
+        if module.is_mine(head):
             return module.report
     return None
 
