@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rooflens.adapters.scrape.asked import with_facts
 from rooflens.adapters.scrape.change import Change
 from rooflens.adapters.scrape.lives import Life
 from rooflens.adapters.scrape.pool import pool_of, positive
@@ -71,6 +72,18 @@ class Follower:
         self._idle_s: float | None = None
         self._begun: float | None = None
         self._info: EngineInfo | None = None
+        self.waits = False  # to be told only once its server was asked
+
+    @property
+    def run(self) -> str | None:
+        """The present run, None before the first reading."""
+        return None if self._info is None else self._info.instance
+
+    def learn(self, facts: Mapping[str, Any], only_model: bool) -> None:
+        """What the server says of itself; it holds for the present run."""
+        self.waits = False
+        if self._info is not None:
+            self._info = with_facts(self._info, facts, only_model)
 
     def take(self, reading: Reading, life: Life, started_unix_s: float | None) -> None:
         """The next reading; ``life`` says whether the process is the one of the reading before."""
@@ -163,7 +176,7 @@ class Follower:
     def drain(self) -> list[Batch]:
         """What came since the last call: a batch for each run that a restart ended, then one of the present run."""
         past, self._past = self._past, []
-        if self._last is None or self._info is None:
+        if self._last is None or self._info is None or self.waits:
             return past
         progress = Progress(
             State.LIVE,

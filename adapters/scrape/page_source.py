@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rooflens.adapters.scrape.address import address_of
+from rooflens.adapters.scrape.asked import Asked
 from rooflens.adapters.scrape.fetch import Limits, Page, fetch
 from rooflens.adapters.scrape.follow import Follower, Given
 from rooflens.adapters.scrape.lives import Lives
@@ -54,7 +55,7 @@ class MetricsPage:
         self._address = address_of(url, token)
         self._period_s, self._limits = max(period_s, SHORTEST_PERIOD_S), limits or Limits()
         self._given = Given(model_config, weight_dtype, quantization, kv_dtype, tensor_parallel, engine_version)
-        self._lives = Lives()
+        self._lives, self._asked = Lives(), Asked(self._address)
         self._followers: dict[Key, Follower] = {}
         self._gone: list[Batch] = []
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -112,7 +113,8 @@ class MetricsPage:
             page = fetch(self._address, self._limits)
             # It was written at some moment since it was asked for: the middle is wrong by the half of that at most.
             late_s = (time.monotonic() - began_s) / 2
-            self.take(page, time.time() - late_s, time.monotonic() - late_s)
+            self.take(page, time.time() - late_s, time.monotonic() - late_s, asking=True)
+            self._ask()
         except RooflensError as error:
             self.failures += 1
             self.problem, self.state = str(error), State.UNREACHABLE
@@ -126,8 +128,23 @@ class MetricsPage:
         self.last_read_unix_s = time.time()
         return True
 
-    def take(self, page: Page, unix_s: float, monotonic_s: float) -> None:
-        """Take in one page that was written at this moment."""
+    def _ask(self) -> None:
+        """Ask the server what it says of itself where that is due; until then its new runs are not told of."""
+        runs = frozenset(run for follower in self._followers.values() if (run := follower.run) is not None)
+        engine, facts = self._engine, None
+        try:
+            if engine is not None and self._asked.due(engine, runs, time.monotonic()):
+                facts = self._asked.ask(engine, runs)
+        finally:
+            only_model = len({model for model, _ in self._followers}) < 2
+            with self._lock:
+                for follower in self._followers.values():
+                    follower.waits = False
+                    if facts:
+                        follower.learn(facts, only_model)
+
+    def take(self, page: Page, unix_s: float, monotonic_s: float, *, asking: bool = False) -> None:
+        """Take in one page that was written at this moment; ``asking`` is whether new runs wait for _ask."""
         found = read_page(page.text, unix_s, monotonic_s)
         reading, self._engine = found.reading, found.engine
         clock_unix_s = unix_s if page.clock_unix_s is None else page.clock_unix_s
@@ -137,7 +154,9 @@ class MetricsPage:
                 follower = self._followers.get(key)
                 if follower is None:
                     follower = self._followers[key] = Follower(self.name, self._given)
+                before = follower.run
                 follower.take(engine, life, reading.process_started_unix_s)
+                follower.waits = asking and follower.run != before
                 follower.complain(reading.complaints)
             for key in [key for key in self._followers if key not in reading.engines]:
                 self._gone += self._followers.pop(key).ended()
