@@ -33,10 +33,7 @@ LONGEST_WORD = 80
 _NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{1,9})?")
 _DEVICE = re.compile(r"GPU (?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$")
 _UNKNOWN_LABEL = re.compile(r"[\w.# ]{1,64}")
-NO_MEMORY = (
-    "the device tells no memory of its own (unified memory?): what its processes hold is summed where they are listed, "
-    "and the host's memory is no stand-in"
-)
+NO_MEMORY = "no memory of its own is told (unified memory?); the host's is no stand-in"
 
 
 def is_mine(head: str) -> bool:

@@ -92,10 +92,12 @@ def _said(line: str, found: tuple[Mark, ...]) -> tuple[dict[tuple[str, RecordKin
     """What a line says by engine and kind, and where its own words begin."""
     read: dict[tuple[str, RecordKind], Said] = {}
     first = len(line)
+    done: set[int] = set()
     for mark in found:
         what = mark.what
-        if isinstance(what, str):
+        if isinstance(what, str) or id(what) in done:
             continue
+        done.add(id(what))
         at = line.find(mark.text)
         said: Said | None = None
         if isinstance(what, Fact):

@@ -1,9 +1,10 @@
 """llama.cpp's timings of a request: a block of lines, of one slot or of the whole program.
 
 Three to six lines in this order, each era with some of them: load, sample, prompt eval, eval and total time, drafts
-accepted, graphs reused, and the slot's release. Read in llama_print_timings (2023), llama_perf_context_print (2024),
-slot print_timing (2024 to build 10434, 2026; one line a fact since 2026, before that a line with the slot and a block
-after it) of ggml-org/llama.cpp, and in issues #12237 and #27444.
+accepted, graphs reused, and the slot's release. Read in llama_print_timings (2023), the server's print_timings (2024,
+with the slot behind or in JSON), llama_perf_context_print (2024) and slot print_timing (2024 to build 10434, 2026; one
+line a fact since 2026, before that a line with the slot and a block after it) of ggml-org/llama.cpp, and in issues
+#12237 and #27444.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from rooflens.log_records import LogRecord, RecordKind
 
 ENGINE = "llama.cpp"
 MARKS = (
-    " eval time =",
-    "total time =",
-    "load time =",
-    "sample time =",
+    " eval time ",
+    "total time ",
+    "load time ",
+    "sample time ",
     "draft acceptance",
     "graphs reused =",
     "print_timing: id",
@@ -38,7 +39,7 @@ _DRAFTS = re.compile(
     + r")?"
 )
 _GRAPHS = re.compile(r"graphs reused = {0,16}(\d{1,12})")
-_SLOT = re.compile(r"\bid {1,4}(\d{1,6}) \| task")
+_SLOT = re.compile(r"\bid {1,4}(\d{1,6}) \| task|\bid_slot=(\d{1,6})\b")
 _RELEASE = re.compile(r"stop processing: n_tokens = {0,8}(\d{1,12})")
 # Of each kind of time: what its seconds, its tokens and its rate are called.
 TIMES = {
@@ -69,9 +70,10 @@ class Timings:
         """What this line, in which one of MARKS stands, completes."""
         slot = _SLOT.search(line)
         before: tuple[LogRecord, ...] = ()
-        if slot is not None and int(slot[1]) != self._slot:
+        number = int(slot[1] or slot[2]) if slot is not None else None
+        if number is not None and number != self._slot:
             before = self.flush()
-            self._slot = int(slot[1])
+            self._slot = number
         release = _RELEASE.search(line)
         if release is not None:
             if not self.open:

@@ -19,7 +19,8 @@ _OPENING, _CLOSING = "([{", ")]}"
 _SIGN = re.compile(r": | = |=")
 _DIGITS = tuple("0123456789+-")
 _EDGES = " \t\r\n\"'"
-_MARKS = re.compile(r", |\. (?=[#a-z])|[()\[\]{}]")
+# A comma; where a sentence ends; vLLM 0.7 forgot one comma, "Waiting: 0 reqs GPU KV cache usage: 0.0%".
+_MARKS = re.compile(r", |\. (?=[#a-z])|(?<=reqs) (?=[A-Z])|[()\[\]{}]")
 
 # What a number is divided by for its unit: exact where a product would not be.
 PARTS_OF: dict[str, float] = {"%": 1e2, "ms": 1e3, "us": 1e6, "ns": 1e9}

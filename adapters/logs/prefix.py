@@ -19,6 +19,7 @@ _TASK = re.compile(r"(\d{1,5}): ")
 _SOURCE = re.compile(r"\[pod/([\w.-]{1,120})/[\w.-]{1,120}\] |([A-Za-z][\w.-]{0,80}) {1,40}\| ")
 _ENGINES = re.compile(r"(\d{1,5}) Engines Aggregated: ")
 MESSAGES = ("log", "message", "msg", "text", "MESSAGE")
+SLOTS = ("id_slot", "slot_id")
 MOMENTS = ("time", "timestamp", "ts", "@timestamp", "asctime")
 
 
@@ -44,6 +45,9 @@ def unwrapped(line: str) -> tuple[str, str] | None:
     message = next((data[key] for key in MESSAGES if isinstance(data.get(key), str)), None)
     if message is None:
         return None
+    slot = next((data[key] for key in SLOTS if isinstance(data.get(key), int)), None)
+    if slot is not None:
+        message += f" | id_slot={slot:d}"  # as llama.cpp's server writes it where it writes no JSON
     moment = next((str(data[key]) for key in MOMENTS if isinstance(data.get(key), str | int | float)), "")
     return message, moment[:64]
 

@@ -18,6 +18,7 @@ HEAD = 160  # characters of a line in which its stamps are looked for
 AHEAD_S = 86_400.0
 YEARS_BACK = 8  # the most years between two 29ths of February
 EARLIEST_EPOCH_S, LATEST_EPOCH_S = 1e9, 1e10  # 2001 to 2286
+BEHIND = " timestamp="  # of llama.cpp's server in 2024, behind its words
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 _CLOCK = r"(?P<h>\d\d):(?P<i>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
@@ -53,7 +54,8 @@ def stamp(line: str, now_unix_s: float) -> float | None:
     found = _SYSLOG.search(head)
     if found is not None and found["b"].lower() in MONTHS:
         return _latest(MONTHS.index(found["b"].lower()) + 1, found, now_unix_s)
-    return _epoch(_EPOCH.match(head))
+    at = line.find(BEHIND)
+    return _epoch(_EPOCH.match(line, at + len(BEHIND)) if at >= 0 else _EPOCH.match(head))
 
 
 def _zoned(head: str, start: int) -> re.Match[str] | None:
