@@ -162,6 +162,28 @@ def not_read() -> tuple[type[Exception], ...]:
     return (NotReadError, RooflensError)
 
 
+def lines() -> Sequence[bytes]:
+    """What servers of four engines logged, the samples of each kind of line."""
+    told = [tomllib.loads(path.read_text("utf-8")) for path in sorted((DATA / "logs").glob("*.toml"))]
+    return ["\n".join(each["lines"]).encode() for one in told for each in one["sample"]]
+
+
+def sensors(data: bytes) -> object:
+    """What nvidia-smi printed."""
+    from rooflens.collector.nvidia_smi import is_mine, read_text
+
+    return is_mine(text(data)), read_text(text(data))
+
+
+def printed() -> Sequence[bytes]:
+    """The three forms of nvidia-smi."""
+    table = "memory.total [MiB], utilization.gpu [%], power.draw [W], temperature.gpu\n[N/A], 0 %, 11.17 W, 35\n"
+    head = "# gpu    pwr  gtemp     sm   mclk     fb\n# Idx      W      C      %    MHz     MB\n"
+    dmon = head + "    0    218     43     95  12481    725\n"
+    query = "GPU 00000000:01:00.0\n    Clocks Event Reasons\n        SW Power Cap                  : Active\n"
+    return [table.encode(), dmon.encode(), query.encode()]
+
+
 PARSERS: tuple[Parser, ...] = (
     Parser("engine_page", engine_page, files("metrics_pages", ".txt")),
     Parser("llama_cpp_page", engine_page, files("llamacpp", ".txt")),
@@ -171,4 +193,6 @@ PARSERS: tuple[Parser, ...] = (
     Parser("forward_pass", forward_pass, messages, not_read()),
     Parser("forward_pass_trace", forward_pass_trace, traces),
     Parser("log", log, files("llamacpp", ".log")),
+    Parser("lines", log, lines),
+    Parser("sensors", sensors, printed),
 )

@@ -147,7 +147,7 @@ def test_a_table_with_index_time_and_reasons() -> None:
 
 
 def test_no_name_of_a_process_is_kept() -> None:
-    (record,) = read_text("pid, process_name, used_memory [MiB]\n7, /home/joe/run, 19135 MiB\n")
+    (record,) = read_text("pid, process_name, used_memory [MiB]\n7, /opt/joe/run, 19135 MiB\n")
     assert record.values == {"process_used_bytes": 19135 * MIB}
     assert record.words == {}
     assert record.ranks == {}

@@ -116,7 +116,7 @@ def test_every_mark_holds_its_gate() -> None:
 
 def test_no_word_is_a_path_or_an_address() -> None:
     line = (
-        " LLM engine (v0.9.0) with config: model='/home/joe/secret/llama', quantization=/etc/passwd, "
+        " LLM engine (v0.9.0) with config: model='/data/joe/secret/llama', quantization=/etc/passwd, "
         "kv_cache_dtype=../x, served_model_name=https://host/a?key=1, dtype=torch.bfloat16"
     )
     (record,) = read((line,))
