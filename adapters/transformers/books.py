@@ -29,6 +29,11 @@ class Books:
         self.known: dict[str, Any] = {}  # requests that were scheduled, and their state
         self._high: dict[str, int] = {}  # tokens that a request which was thrown out had computed before
 
+    @property
+    def computes_again(self) -> bool:
+        """Whether any request that was thrown out has not caught up yet."""
+        return bool(self._high)
+
     def scheduled(self, state: Any, before: int, query: int) -> bool:
         """Account for a row; whether it computes again what it had computed. ``before`` and ``query`` in tokens."""
         name = state.request_id

@@ -18,6 +18,8 @@ from rooflens.adapters.transformers.books import Books
 from rooflens.records import GraphMode
 
 _generated = attrgetter("generated_tokens")
+_position = attrgetter("position_offset")
+_query = attrgetter("query_length")
 
 
 class Open:
@@ -65,15 +67,16 @@ class Capture:
         if not rows:
             return
         chosen = Open(rows, [getattr(row, "state", row) for row in rows], self._started_ns)
-        contexts, queries, prefill = chosen.lengths
-        account = self.books.scheduled
-        for place, (row, state) in enumerate(zip(rows, chosen.states, strict=True)):
-            before = state.position_offset
-            query = getattr(row, "query_length", None) or len(state.tokens_to_process)
-            contexts.append(before)
-            queries.append(query)
-            if account(state, before, query) or before < len(state.initial_tokens):
-                prefill.append(place)
+        states, prefill = chosen.states, []
+        contexts = list(map(_position, states))
+        queries = _queries(rows, states)
+        # Of requests that all have tokens, none new and none computed again: nothing to account for.
+        if self.books.computes_again or not all(map(_generated, states)):
+            account = self.books.scheduled
+            for place, (state, before, query) in enumerate(zip(states, contexts, queries, strict=True)):
+                if account(state, before, query) or before < len(state.initial_tokens):
+                    prefill.append(place)
+        chosen.lengths = (contexts, queries, prefill)
         self._chosen = chosen
         chosen.spent_ns = monotonic_ns() - began_ns
 
@@ -209,6 +212,13 @@ class Capture:
         """The loop is over: what is open will not come back."""
         while self._open:
             self._drop(self._open.popleft())
+
+
+def _queries(rows: list[Any], states: list[Any]) -> list[int]:
+    """Tokens that each row computes; before 5.6 rows do not say it."""
+    if hasattr(rows[0], "query_length"):
+        return list(map(_query, rows))
+    return [len(state.tokens_to_process) for state in states]
 
 
 def _launch(processor: Any) -> dict[str, Any]:
