@@ -5,16 +5,16 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from rooflens.adapters.scrape.address import Address, printable, shown
+from rooflens.adapters.scrape.deadlines import DEADLINES
 from rooflens.records import RooflensError
 
 CHUNK_BYTES = 1 << 16
@@ -116,27 +116,18 @@ def _connected(address: Address, limits: Limits) -> Iterator[http.client.HTTPCon
     connection = kind(address.host, address.port, timeout=limits.silence_s)
     began_s = time.monotonic()
     plain = socket.create_connection((address.host, address.port), limits.silence_s)
-    handle = plain.dup()
-    left_s = max(limits.total_s - (time.monotonic() - began_s), 0.0)
-    guard = threading.Timer(left_s, _shut, (handle,))
-    guard.daemon = True
-    guard.start()
+    handle = plain.dup() if address.secure else plain  # what is wrapped is no longer to be had
+    guard = DEADLINES.watch(handle, began_s + limits.total_s)
     try:
         connection.sock = plain
         if address.secure:
             connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=address.host)
         yield connection
     finally:
-        guard.cancel()
-        guard.join()
+        DEADLINES.let_go(guard)
         connection.close()
         plain.close()
         handle.close()
-
-
-def _shut(handle: socket.socket) -> None:
-    with suppress(OSError):
-        handle.shutdown(socket.SHUT_RDWR)
 
 
 def _check_status(answer: http.client.HTTPResponse, kind: Kind) -> None:
