@@ -5,6 +5,7 @@ It checks who asks, how much comes and how it is packed; what a body says is for
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import json
@@ -12,17 +13,18 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 PATH = "/api/v1/push"
 MOST_BODY_BYTES = 4 << 20  # as it comes, and unpacked
 MOST_AT_ONCE = 8  # bodies that are read or checked
 RETRY_S = 1
+PASSED_OVER_S, MOST_PASSED_OVER_BYTES = 2.0, 16 << 20  # of what is refused
 # Wrong tokens of one address within a minute, after which it is not listened to until the minute is over.
 MOST_TRIES, TRIES_S = 10, 60.0
 MOST_ADDRESSES = 256
@@ -75,12 +77,14 @@ class Push:
 
         @app.post(PATH)
         async def push(request: Request) -> Response:
+            incoming = _Incoming(request)
             try:
-                return await self._answer(request)
+                return await self._answer(request, incoming)
             except RefusedPushError as error:
+                await incoming.passed_over()
                 return _line({"error": str(error)}, error.status, error.headers)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, incoming: _Incoming) -> Response:
         received_s = time.monotonic()
         address = request.client.host if request.client else ""
         self._authorise(request, address, received_s)
@@ -94,7 +98,7 @@ class Push:
             packing = request.headers.get("content-encoding", "identity").strip().lower()
             if packing not in ("gzip", "identity"):
                 raise RefusedPushError(415, "this Content-Encoding is not read: send gzip or none")
-            raw = await _whole(request)
+            raw = await incoming.whole()
             if packing == "gzip":
                 raw = await run_in_threadpool(unpacked, raw)
             answered = await run_in_threadpool(self._take, raw, media_type, received_s, is_here(address))
@@ -122,21 +126,42 @@ class Push:
         raise RefusedPushError(403, WRONG_TOKEN)
 
 
-async def _whole(request: Request) -> bytes:
-    """The body as it comes; RefusedPushError where it is too large or cut off."""
-    stated = request.headers.get("content-length", "")
-    if stated.isdigit() and len(stated) < 20 and int(stated) > MOST_BODY_BYTES:
-        raise RefusedPushError(413, TOO_LARGE)
-    parts, size = [], 0
-    try:
-        async for part in request.stream():
-            size += len(part)
+class _Incoming:
+    """The body of a request as it comes; ``more`` is whether some of it may be still to come."""
+
+    def __init__(self, request: Request) -> None:
+        self._receive = request.receive
+        self._stated = request.headers.get("content-length", "")
+        self.more = True
+
+    async def whole(self) -> bytes:
+        """All of it; RefusedPushError where it is too large or cut off."""
+        if self._stated.isdigit() and (len(self._stated) > 18 or int(self._stated) > MOST_BODY_BYTES):
+            raise RefusedPushError(413, TOO_LARGE)
+        parts, size = [], 0
+        while self.more:
+            parts.append(await self._next())
+            size += len(parts[-1])
             if size > MOST_BODY_BYTES:
                 raise RefusedPushError(413, TOO_LARGE)
-            parts.append(part)
-    except ClientDisconnect:
-        raise RefusedPushError(422, "the body was cut off: send it again") from None
-    return b"".join(parts)
+        return b"".join(parts)
+
+    async def passed_over(self) -> None:
+        """Read on without keeping it, for a moment: who is still sending would see a reset and not the answer."""
+        size = 0
+        with suppress(TimeoutError, RefusedPushError):
+            async with asyncio.timeout(PASSED_OVER_S):
+                while self.more and size < MOST_PASSED_OVER_BYTES:
+                    size += len(await self._next())
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] != "http.request":
+            self.more = False
+            raise RefusedPushError(422, "the body was cut off: send it again")
+        self.more = bool(message.get("more_body", False))
+        part: bytes = message.get("body", b"")
+        return part
 
 
 def unpacked(raw: bytes) -> bytes:
