@@ -134,9 +134,8 @@ def differences(batch: Batch, lengths: dict[int, Any], seen: list[Pass]) -> list
 
 
 def serve(seconds: float, places: int, waiting: int = 32) -> None:
-    """Hold ``waiting`` requests beside at most ``places`` that run, for so long; weights of 20 MB, two threads."""
-    model = small_llama(hidden_size=512, intermediate_size=1408)
-    torch.set_num_threads(2)
+    """Hold ``waiting`` requests beside at most ``places`` that run, for so long."""
+    model = small_llama(num_hidden_layers=2)
     manager = model.init_continuous_batching(greedy(60), engine(512, 256, max_requests_per_batch=places))
     manager.start()
     until, held, made = time.monotonic() + seconds, 0, 0

@@ -194,10 +194,10 @@ def test_a_release_that_it_does_not_know_is_left_alone(
 
 def test_a_failing_hook_changes_nothing_of_the_engine(model: Any, rings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook.uninstall()
-    given = prompts(4)
+    given = prompts(2)
 
     def run() -> list[list[int]]:
-        got = model.generate_batch(inputs=given, generation_config=greedy(30), continuous_batching_config=engine())
+        got = model.generate_batch(inputs=given, generation_config=greedy(20), continuous_batching_config=engine())
         return [one.generated_tokens for one in got.values()]
 
     plain = run()
@@ -259,15 +259,15 @@ def test_a_batch_held_small_beside_a_queue_is_found(rings: Path, tmp_path: Path,
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import rooflens.adapters.transformers as hook; hook.install()\n"
-        f"from continuous_harness import serve; serve(40, {places}, {32 if fires else 0})\n"
+        f"from continuous_harness import serve; serve(90, {places}, {32 if fires else 0})\n"
     )
     with sidecar(tmp_path, "ring", "--window", "2", "--hardware", str(roof), rings=rings) as watching:
         served = subprocess.Popen([sys.executable, "-P", "-c", code], env=os.environ, stderr=subprocess.DEVNULL)
         try:
-            seen = watching.until(lambda one: len((one.engine() or {}).get("windows", ())) >= 2, 40)
+            seen = watching.until(lambda one: len((one.engine() or {}).get("windows", ())) >= 2, 60)
             assert seen
             if fires:
-                found = watching.until(firing("missed_batching"), 10)
+                found = watching.until(firing("missed_batching"), 20)
                 assert found, watching.findings()
                 assert "max_requests_per_batch = " in found["remedy"]
             else:
