@@ -1,9 +1,10 @@
 """One run of vLLM seen in five ways at once: by the hook, by its page twice, by its periodic and by its iteration log.
 
 The page is read once as the sidecar asks for it and once as a client does that negotiates OpenMetrics, through a proxy
-that asks so. The server's log is split in two: its lines for each iteration, and all others. Five sidecars with their
-usual settings watch the run, each by one way alone. Needs vLLM with rooflens installed: ROOFLENS_VLLM_VENV, else
-.venv-vllm. Some minutes. Writes benchmarks/results/five_ways.json and the table in docs/accuracy.md.
+that asks so. The server's log is split in two: one without its lines for each iteration, one without the periodic
+ones. Five sidecars with their usual settings watch the run, each by one way alone. Needs vLLM with rooflens installed:
+ROOFLENS_VLLM_VENV, else .venv-vllm. Some minutes. Writes benchmarks/results/five_ways.json and the table in
+docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FLAGS = (
     "--num-gpu-blocks-override", "2500", "--enable-logging-iteration-details",
 )  # fmt: skip
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-ITERATION = "Iteration("
+ITERATION, PERIODIC = "Iteration(", "Avg prompt throughput"
 WAYS = ("hook", "page", "page, OpenMetrics", "periodic log", "iteration log")
 FIGURES = ("batch", "context_tokens", "step_s", "kv_blocks", "mbu")
 SETTLE_S, LONGEST_S, SPLIT_S = 22.0, 600.0, 0.1
@@ -97,7 +98,7 @@ def negotiating(port: int) -> Iterator[int]:
 
 @contextmanager
 def split(log: Path, iterations: Path, others: Path) -> Iterator[None]:
-    """Copy the lines of ``log`` into two files as they come, until the end."""
+    """Copy ``log`` into two files as it comes, one without the periodic lines, one without those of iterations."""
     over = threading.Event()
 
     def copy() -> None:
@@ -106,8 +107,11 @@ def split(log: Path, iterations: Path, others: Path) -> Iterator[None]:
             while not over.is_set() or rest:
                 rest += source.read()
                 *lines, rest = rest.split("\n")
-                for line in lines:
-                    (one if ITERATION in line else two).write(line + "\n")
+                for line in lines:  # what the engine says of itself when it starts is in both
+                    if PERIODIC not in line:
+                        one.write(line + "\n")
+                    if ITERATION not in line:
+                        two.write(line + "\n")
                 if over.is_set():
                     return
                 over.wait(SPLIT_S)
