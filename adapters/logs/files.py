@@ -8,12 +8,14 @@ import re
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from rooflens.records import RooflensError
 
 CHUNK_BYTES = 1 << 20
+UNPACK_BYTES = 8 << 10  # at a time: where a packed file is damaged, what was unpacked with it is lost
 LONGEST_LINE_BYTES = 64 << 10  # more is no line of a log: its beginning is taken, the rest is passed over
 GZIP = b"\x1f\x8b"
 # Formats that are named and not unpacked.
@@ -179,12 +181,15 @@ def unpacked(chunks: Iterable[bytes], complain: Callable[[str], None]) -> Iterat
             yield first
         yield from coming
         return
-    yield from _gunzipped(first, coming, complain)
+    small = (
+        each[at : at + UNPACK_BYTES] for each in chain((first,), coming) for at in range(0, len(each), UNPACK_BYTES)
+    )
+    yield from _gunzipped(small, complain)
 
 
-def _gunzipped(chunk: bytes, coming: Iterator[bytes], complain: Callable[[str], None]) -> Iterator[bytes]:
+def _gunzipped(coming: Iterator[bytes], complain: Callable[[str], None]) -> Iterator[bytes]:
     """Every member of a gzip file; what follows the last one and is none is left out, as gzip does."""
-    unpacker = zlib.decompressobj(wbits=31)
+    chunk, unpacker = next(coming, b""), zlib.decompressobj(wbits=31)
     packed_bytes, plain_bytes = len(chunk), 0
     while chunk:
         try:

@@ -76,7 +76,7 @@ class LogFeed:
                 kind=self.kind,
                 state=self._state(now_s),
                 last_read_unix_s=self._last_read_unix_s,
-                problem=self._died or self._problem or self._said(now_s),
+                problem=self._named(self._died or self._problem or self._said(now_s)),
             )
 
     def close(self) -> None:
@@ -86,6 +86,10 @@ class LogFeed:
             self._thread.join(timeout=0.1 if self._tail is None else 1.0)
         if self._tail is not None and (self._thread is None or not self._thread.is_alive()):
             self._tail.close()
+
+    def _named(self, problem: str | None) -> str | None:
+        """A problem after the name of the log that it is of."""
+        return problem if problem in (None, NOT_READ_YET) else f"{self.name}: {problem}"
 
     def _state(self, now_s: float) -> State:
         if self._died or (self._tail is not None and not self._tail.open):
@@ -180,6 +184,7 @@ class LogFeed:
         """The last lines before the live end: what holds since then; what they count was before anybody looked."""
         records = [record for line in lines for record in self._reader.take(line)]
         stamps = [record.unix_s for record in records if record.unix_s is not None]
+        self._lines += len(lines)
         if not stamps:
             return  # when they were written is not known
         self._records += len(records)
