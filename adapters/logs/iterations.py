@@ -140,7 +140,8 @@ def _held(
     blocks = None if used is None or pool is None else used * pool[0]
     if blocks is None and (held := values.get("kv_blocks_used")) is not None:
         blocks = held
-    if context is None and blocks is not None and pool is not None and requests is not None:
+    # A number of used blocks counts those that are kept for reuse as well: no measure of contexts.
+    if context is None and used is not None and blocks is not None and pool is not None and requests is not None:
         before = requests * (pool[1] - 1) / 2 + (prompt_tokens or 0) + (decode_tokens or 0)
         context = max(blocks * pool[1] - before, 0.0)
     found: dict[str, float | None] = {"kv_blocks_used": blocks, "context_tokens": context}

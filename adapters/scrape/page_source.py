@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rooflens.adapters.logs.trtllm_stats import ENGINE
 from rooflens.adapters.scrape.address import address_of
 from rooflens.adapters.scrape.asked import Asked
 from rooflens.adapters.scrape.fetch import Limits, Page, fetch
 from rooflens.adapters.scrape.follow import Follower, Given
+from rooflens.adapters.scrape.iterations import IterationPage, iterations_on
 from rooflens.adapters.scrape.lives import Lives
 from rooflens.adapters.scrape.readings import Key, PageReading
 from rooflens.adapters.scrape.recognised import SPOKEN, read_page
 from rooflens.live_records import NOT_READ_YET, Progress, State
+from rooflens.log_records import LogRecord
 from rooflens.protocols import Batch
 from rooflens.records import RooflensError
 
@@ -57,6 +60,7 @@ class MetricsPage:
         self._given = Given(model_config, weight_dtype, quantization, kv_dtype, tensor_parallel, engine_version)
         self._lives, self._asked = Lives(), Asked(self._address)
         self._followers: dict[Key, Follower] = {}
+        self._iterations = IterationPage(self._address.name, self._given)
         self._gone: list[Batch] = []
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -79,6 +83,7 @@ class MetricsPage:
         """What came since the last call, one batch for each engine on the page; never waits for the network."""
         with self._lock:
             found, self._gone = self._gone, []
+            found += self._iterations.drain(self.state)
             for follower in self._followers.values():
                 found += follower.drain()
         return [self._as_of_now(batch) for batch in found] if self.state is State.UNREACHABLE else found
@@ -130,7 +135,8 @@ class MetricsPage:
 
     def _ask(self) -> None:
         """Ask the server what it says of itself where that is due; until then its new runs are not told of."""
-        runs = frozenset(run for follower in self._followers.values() if (run := follower.run) is not None)
+        sources: list[Follower | IterationPage] = [*self._followers.values(), self._iterations]
+        runs = frozenset(run for source in sources if (run := source.run) is not None)
         engine, facts = self._engine, None
         try:
             if engine is not None and self._asked.due(engine, runs, time.monotonic()):
@@ -138,18 +144,23 @@ class MetricsPage:
         finally:
             only_model = len({model for model, _ in self._followers}) < 2
             with self._lock:
-                for follower in self._followers.values():
-                    follower.waits = False
+                for source in sources:
+                    source.waits = False
                     if facts:
-                        follower.learn(facts, only_model)
+                        source.learn(facts, only_model)
 
     def take(self, page: Page, unix_s: float, monotonic_s: float, *, asking: bool = False) -> None:
         """Take in one page that was written at this moment; ``asking`` is whether new runs wait for _ask."""
+        records = iterations_on(page.text)
+        if records is not None:
+            self._take_iterations(records, unix_s, monotonic_s, asking)
+            return
         found = read_page(page.text, unix_s, monotonic_s)
         reading, self._engine = found.reading, found.engine
         clock_unix_s = unix_s if page.clock_unix_s is None else page.clock_unix_s
         life = self._lives.judge(reading.process_started_unix_s, clock_unix_s)
         with self._lock:
+            self._iterations.end()
             for key, engine in reading.engines.items():
                 follower = self._followers.get(key)
                 if follower is None:
@@ -164,6 +175,16 @@ class MetricsPage:
         self.problem = self._nothing_said(reading)
         # Whatever else answers at this address is no source, however well it does.
         self.state = State.UNREACHABLE if self._engine is None else State.LIVE
+
+    def _take_iterations(self, records: Sequence[LogRecord], unix_s: float, monotonic_s: float, asking: bool) -> None:
+        """Take in the steps of TensorRT-LLM since the last page, which told of them once and for all."""
+        with self._lock:
+            for key in [*self._followers]:
+                self._gone += self._followers.pop(key).ended()
+            before = self._iterations.run
+            self.problem = self._iterations.take(records, unix_s, monotonic_s)
+            self._iterations.waits = asking and self._iterations.run != before
+        self._engine, self.taken_monotonic_s, self.state = ENGINE, monotonic_s, State.LIVE
 
     def _nothing_said(self, reading: PageReading) -> str | None:
         if reading.engines:
