@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from rooflens.adapters.scrape.address import printable
 from rooflens.adapters.scrape.names import Meaning, Names
-from rooflens.adapters.scrape.text import Sample, Samples
+from rooflens.adapters.scrape.text import Labels, Sample, Samples
 
 MODEL, ENGINE, PID = "model_name", "engine", "pid"
 ALL_RANKS = "the page counts {names} for all ranks together: for one of them they are not known"
@@ -125,18 +126,15 @@ def page_reading(found: Samples, names: Names, unix_s: float, monotonic_s: float
     complaints = dict.fromkeys(found.complaints)
     process = _Cell()
     for sample in found.samples:
-        labels = dict(sample.labels)
+        labels, key, place = _labelled(sample.labels, names.model, names.rank, names.alike)
         for meaning in names.meanings.get(sample.name, ()):
             if not meaning.is_of(labels):
                 continue
             if meaning.kind == "info":
-                configs.append(labels)
+                configs.append({**labels})
                 continue
-            key = (_first(labels, names.model) or "", _first(labels, names.rank) or UNRANKED)
             cell = process if meaning.kind == "process" else _cell(cells, key, meaning.key)
-            complaint = (
-                TOO_MANY if cell is None else cell.add(sample, meaning, _place(labels, names.alike), names.by_process)
-            )
+            complaint = TOO_MANY if cell is None else cell.add(sample, meaning, place, names.by_process)
             if complaint:
                 complaints[complaint] = None
             if names.role is not None and names.role in labels:
@@ -150,6 +148,19 @@ def page_reading(found: Samples, names: Names, unix_s: float, monotonic_s: float
         for key, reading in engines.items()
     }
     return PageReading(engines, tuple(complaints)[:MOST_COMPLAINTS], process.value(), bool(found.announced))
+
+
+@lru_cache(maxsize=4096)
+def _labelled(
+    labels: Labels, model: tuple[str, ...], rank: tuple[str, ...], alike: tuple[str, ...]
+) -> tuple[Mapping[str, str], Key, tuple[int, ...]]:
+    """Labels by name, the engine that they name, and where its rank stands among those that say the same.
+
+    Kept, because a page has the same few each time; nobody may change them.
+    """
+    found = dict(labels)
+    key = (_first(found, model) or "", _first(found, rank) or UNRANKED)
+    return found, key, _place(found, alike)
 
 
 def _first(labels: Mapping[str, str], wanted: Sequence[str]) -> str | None:

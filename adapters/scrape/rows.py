@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,14 +89,15 @@ def _contexts(change: Change, steps: int, rows: float, held: Held | None) -> dic
     each_step = change.context_tokens
     if each_step is None:
         return {}
-    context, prompts, prompt = each_step * steps, change.of("first_token_count"), change.prompt_tokens
+    read_steps = steps if change.context_steps is None else change.context_steps
+    context, prompts, prompt = each_step * read_steps, change.of("first_token_count"), change.prompt_tokens
     prefill_pairs = None
     if prompt is not None and not (prompt and prompts is None):
         each = prompt / prompts if prompts else 0.0
         prefill_pairs = prompt * (each + 1) / 2
     return {
         "context_tokens": context,
-        "context_blocks": held.blocks * steps if held is not None else None,
+        "context_blocks": held.blocks * read_steps if held is not None else None,
         "prefill_pairs": prefill_pairs,
         "causal_pairs": None if prefill_pairs is None else context + rows + prefill_pairs,
     }
@@ -113,7 +115,7 @@ def _derived(change: Change, steps: Steps, rows: float, busy: Busy | None, held:
     if busy:
         found.append(Derived("observed_s", busy.total_s, "s", busy.derivation, None, busy.high_s))
         found.append(Derived("step_s", busy.total_s / n, "s", busy.derivation + "; over the steps", None, None))
-    if change.mean("decode_context_tokens") is not None:
+    if change.mean("decode_context_tokens") is not None and change.context_tokens is not None:
         context = (change.context_tokens or 0.0) / (rows / n)
         found.append(Derived("context", context, "", "the engine's own sum of contexts at both ends, over its batch"))
     elif held and held.context_tokens is not None:
@@ -135,11 +137,15 @@ def table_of(rows: Sequence[Row]) -> StepTable:
 
     columns: dict[str, NDArray[Any]] = {}
     known: dict[str, NDArray[np.bool_]] = {}
-    names = [name for name in COLUMN_KINDS if any(name in row.columns for row in rows)]
+    told = rows[0].columns.keys() if len(rows) == 1 else {name for row in rows for name in row.columns}
+    names = [name for name in COLUMN_KINDS if name in told]
     for name in names:
-        values = np.array([row.columns.get(name, 0.0) for row in rows], dtype=np.float64)
-        columns[name] = np.floor(values + 0.5).astype(np.int64) if COLUMN_KINDS[name] == "i" else values
-        mask = np.array([name in row.columns for row in rows], dtype=bool)
-        if not mask.all():
-            known[name] = mask
+        values = [row.columns.get(name) for row in rows]
+        if None in values:
+            known[name] = np.array([value is not None for value in values], dtype=bool)
+            values = [value or 0.0 for value in values]
+        if COLUMN_KINDS[name] == "i":
+            columns[name] = np.array([math.floor((value or 0.0) + 0.5) for value in values], dtype=np.int64)
+        else:
+            columns[name] = np.array(values, dtype=np.float64)
     return StepTable(columns, known)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 MOST_COMPLAINTS = 5
 # Labels of a sample longer than this are no engine's; it also bounds what the cache of labels holds.
 LONGEST_LABELS = 8192
+LONGEST_KEPT = 512  # of a comment; it bounds what the cache of comments holds
 ANY_PROCESS = "process_"  # what every client library tells of its own process; no sign of an engine
 
 _SAMPLE = re.compile(
@@ -54,11 +55,14 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
     too_long: dict[str, int] = {}
     announced: set[str] = set()
     for line in text.split("\n"):
+        if line.startswith("#"):  # no name does
+            told = _announced(line) if len(line) > LONGEST_KEPT else _announced_once(line)
+            if told in wanted:
+                announced.add(told)
+            continue
         brace = line.find("{")
         name = line[:brace].strip() if brace >= 0 else line.split(None, 1)[0] if line.strip() else ""
         if name not in wanted:
-            if line.startswith("# ") and (told := _announced(line)) in wanted:
-                announced.add(told)
             continue
         rest = line.lstrip()[len(name) :]
         sample = _sample(name, rest)
@@ -77,9 +81,18 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
 
 
 def _announced(line: str) -> str:
+    """The name of which a comment tells the type or the help; nothing for any other comment."""
+    if not line.startswith("# "):
+        return ""
     words = line.split(None, 3)
     told = len(words) > 2 and words[1] in ("HELP", "TYPE") and not words[2].startswith(ANY_PROCESS)
     return words[2] if told else ""
+
+
+@lru_cache(maxsize=4096)
+def _announced_once(line: str) -> str:
+    """As _announced; kept, because a page has the same comments each time."""
+    return _announced(line)
 
 
 def _sample(name: str, rest: str) -> Sample | None:

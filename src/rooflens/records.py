@@ -262,7 +262,8 @@ class StepTable:
 
         if name not in self.columns:
             return np.zeros(len(self), dtype=bool)
-        return self.known.get(name, np.ones(len(self), dtype=bool))
+        mask = self.known.get(name)
+        return np.ones(len(self), dtype=bool) if mask is None else mask
 
     def take(self, rows: NDArray[Any]) -> StepTable:
         """The rows selected by an index array or a boolean mask."""

@@ -138,6 +138,7 @@ def _double(name: str, counted: str) -> str:
     return f"{name} tells of the same engine as {counted}: counted there, once; leave one of them out"
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(url: str) -> bool:
     """Whether the page is one of this host, as far as its address tells; one that cannot be read tells nothing."""
     try:
