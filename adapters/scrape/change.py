@@ -11,6 +11,9 @@ from rooflens.records import StepKind
 # Mean tokens of a step over its sequences: beyond it, more prompt than half of what was generated was computed in
 # between, so that latencies tell of prefill as much as of decode. Windows that were decode only stay at 1 to 1.3.
 MIXED_TOKENS_A_ROW = 1.5
+# A mean of six digits: what it is wrong by at most below 10. Its product with a count is used up to a part of a change.
+MEAN_DIGITS, LOST_DIGITS, LEAST_BUSY = 1e-5, 0.05, 0.5
+CONTEXT_SLACK = 1.05  # a sum of contexts beyond what the pool holds is of another moment
 # Sequences that run but put out nothing, on average over the steps: beyond it, at least one of them is at its prompt.
 SILENT_SEQUENCES = 0.5
 
@@ -66,18 +69,33 @@ class Change:
 
         By the tokens after a first one, else by the sequences of each pass, else by what was generated.
         """
-        tokens = self.of("inter_token_count")
-        if tokens is None:
-            tokens = self.of("logged_decode_tokens")
+        tokens = self.decoded_tokens
         if tokens is not None:
             return tokens / self.tokens_a_row
-        rows, generated = self.of("busy_slots_sum"), self.of("generated_tokens")
-        if rows is not None:
-            return max(rows, 0.0)
+        generated = self.of("generated_tokens")
         if generated is not None:
             return max(generated - (self.of("first_token_count") or 0), 0.0)
         passes, running = self.decode_passes, self.running_at_work
-        return None if passes is None or running is None else passes * running
+        if passes is None or running is None:
+            return None
+        return self.busy_slots(passes) or passes * running
+
+    @property
+    def decoded_tokens(self) -> float | None:
+        """Tokens after a first one: by the pass that made them, else by the time between them.
+
+        The first counts those that are sent to nobody yet as well: SGLang sends 50 at a time of what is not streamed.
+        """
+        passed = self.of("decode_tokens")
+        return self.of("inter_token_count") if passed is None else passed
+
+    def busy_slots(self, passes: float) -> float | None:
+        """Slots in these passes, summed: a mean since the start times a count, where its digits leave anything."""
+        slots, made, mean = self.of("busy_slots_sum"), self.after.get("decode_passes"), self.after.get("busy_slots_sum")
+        if slots is None or not made or mean is None or slots <= 0:
+            return None
+        step = MEAN_DIGITS if mean / made < 10 else 10 * MEAN_DIGITS
+        return slots if made * step <= LOST_DIGITS * slots and slots >= passes * LEAST_BUSY else None
 
     @property
     def running_at_work(self) -> float | None:
@@ -87,12 +105,29 @@ class Change:
 
     @property
     def generated(self) -> float | None:
-        """Tokens that were put out: counted, else one for each sequence and step."""
-        counted, tokens = self.of("generated_tokens"), self.of("inter_token_count")
-        if counted is None and tokens is not None:
-            return tokens + (self.of("first_token_count") or 0)
-        decode = self.decode_rows if counted is None else None
-        return counted if decode is None else decode * self.tokens_a_row + (self.of("first_token_count") or 0)
+        """Tokens that were put out: counted, else one for each sequence and step.
+
+        Where passes hold prompts too, those of the requests that ended: right over a long time, late in a short one.
+        """
+        counted, first, tokens = self.of("generated_tokens"), self.of("first_token_count") or 0, self.decoded_tokens
+        if counted is not None:
+            return counted
+        if tokens is not None:
+            return tokens + first
+        if self.prompts_in_passes:
+            return self.of("completed_tokens")
+        return None if self.decode_rows is None else self.decode_rows * self.tokens_a_row + first
+
+    @property
+    def prompts_in_passes(self) -> bool:
+        """Whether nobody can tell passes over prompts from those that decode."""
+        return self.of("decode_passes") is not None and self.of("prefill_passes") is None
+
+    @property
+    def context_steps(self) -> float | None:
+        """The passes that read the contexts of the sequences that decode; None where these are all steps."""
+        prefill = self.of("prefill_passes_count") if self.of("prefill_passes") is None else self.of("prefill_passes")
+        return None if prefill is None else self.decode_passes
 
     @property
     def rows(self) -> float | None:
@@ -104,8 +139,7 @@ class Change:
     def prompt_tokens(self) -> float | None:
         """Prompt tokens that were computed, without cache hits; counted when the prompt's first token came.
 
-        Of an engine that counts them otherwise 0 where no prompt was computed, else those that were taken in, if it
-        counts these, cache hits among them.
+        Of an engine that does not count them then, 0 where no prompt was computed, else None.
         """
         computed = self.of("computed_prompt_tokens")
         if computed is not None:
@@ -113,10 +147,8 @@ class Change:
         whole = self.of("prompt_tokens")
         if whole is not None:
             return max(whole - (self.hit_tokens or 0) - (self.of("external_hit_tokens") or 0), 0)
-        begun = (
-            self.of("first_token_count") if self.of("prefill_passes_count") is None else self.of("prefill_passes_count")
-        )
-        return begun and self.of("taken_in_sum")
+        passes = self.of("prefill_passes_count")
+        return 0.0 if (self.of("first_token_count") if passes is None else passes) == 0 else None
 
     @property
     def hit_tokens(self) -> float | None:
@@ -142,9 +174,9 @@ class Change:
     @property
     def context_tokens(self) -> float | None:
         """Contexts in one step, summed: the engine's own sum at both ends, else by what the KV pool held."""
-        told = self.mean("decode_context_tokens")
-        if told is not None:
-            return told
+        told = [context for end in (self.before, self.after) if (context := _told_context(end)) is not None]
+        if told:
+            return sum(told) / len(told)
         held_now = self.held()
         return None if held_now is None else held_now.context_tokens
 
@@ -155,7 +187,7 @@ class Change:
     def kind(self, steps: float) -> StepKind:
         """What the steps did, by what was computed in them; a window that is partly prefill is MIXED."""
         rows, prompt = self.rows or 0, self.prompt_tokens or 0
-        if self.prompt_tokens is None and self.of("first_token_count"):
+        if self.prompts_in_passes or (self.prompt_tokens is None and self.of("first_token_count")):
             return StepKind.MIXED
         if not self.decode_rows and prompt:
             return StepKind.PREFILL
@@ -165,6 +197,14 @@ class Change:
         if self.steady and silent > SILENT_SEQUENCES:
             return StepKind.MIXED
         return StepKind.VERIFY if self.of("drafted") or self.tokens_a_row > 1 else StepKind.DECODE
+
+
+def _told_context(end: Reading) -> float | None:
+    """The contexts that an engine sums up itself: of its last decode batch, which may be long ago."""
+    context, held_tokens = end.get("decode_context_tokens"), end.get("kv_used_tokens")
+    if not context or not end.get("running") or (held_tokens is not None and context > CONTEXT_SLACK * held_tokens):
+        return None
+    return context
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,7 @@ LLAMA_CPP = (
 )  # fmt: skip
 TGI = (
     _at("model_name", "model_id"), _at("engine_version", "version"), _at("weight_dtype", "model_dtype"),
-    _at("max_context_tokens", "max_total_tokens"), _at("max_sequences", "max_concurrent_requests"),
-    _at("max_batched_tokens", "max_batch_total_tokens"), _at("device", "model_device_type"),
+    _at("max_context_tokens", "max_total_tokens"), _at("device", "model_device_type"),
 )  # fmt: skip
 # By engine, the paths to ask, the first that tells a fact is taken.
 ASKED: Mapping[str, Mapping[str, tuple[Place, ...]]] = {

@@ -257,3 +257,61 @@ def test_a_hit_rate_of_zero_says_nothing_while_hits_are_counted() -> None:
     )
     (batch,) = told.at(5, text)
     assert column(batch, "prefix_hit_local_tokens") == 640
+
+
+def test_a_prefill_pass_of_sglang_reads_no_context_of_decode() -> None:
+    """139 decode passes over 440,000 tokens of context alternate with as many over prompts of 100 tokens."""
+    told, context = Told(), 'sglang:decode_sum_seq_lens{model_name="q",engine_type="unified",tp_rank="0",pp_rank="0"'
+    page = sglang(0).replace(f'{context},moe_ep_rank="0"}} 64000', f'{context},moe_ep_rank="0"}} 440000')
+    page = page.replace("sglang:kv_used_tokens", "sglang:not_told")
+    told.at(0, page)
+    after = page.replace('mode="decode_cuda_graph"} 0', 'mode="decode_cuda_graph"} 139')
+    after = after.replace('mode="prefill_none"} 8', 'mode="prefill_none"} 147')
+    tokens = 'inter_token_latency_seconds_count{model_name="q",is_streaming="true"}'
+    (batch,) = told.at(5, after.replace(f"{tokens} 0", f"{tokens} 7784"))
+    assert column(batch, "resolution_steps") == 278
+    assert column(batch, "context_tokens") == 139 * 440_000
+
+
+def test_sglang_counts_what_is_not_streamed_by_its_passes() -> None:
+    """Answers of 64 tokens that are sent 50 at a time: the time between tokens knows 465 of 2,000."""
+    told = Told()
+    decode = (
+        'sglang:realtime_tokens_total{model_name="q",engine_type="unified",tp_rank="0",pp_rank="0",moe_ep_rank="0",'
+        'mode="decode"}'
+    )
+    tokens = 'sglang:inter_token_latency_seconds_count{model_name="q",is_streaming="true"}'
+    told.at(0, sglang(0, **{decode: 0}))
+    (batch,) = told.at(5, sglang(5, **{decode: 2000, tokens: 465}))
+    assert (column(batch, "requests"), column(batch, "generated_tokens")) == (2000, 2000)
+
+
+def test_a_sum_of_contexts_of_long_ago_is_not_taken() -> None:
+    told, name = Told(), 'sglang:decode_sum_seq_lens{model_name="q",engine_type="unified",tp_rank="0",pp_rank="0"'
+    context = f'{name},moe_ep_rank="0"}} 64000'
+    told.at(0, sglang(0).replace(context, context.replace("64000", "2000000")))
+    (batch,) = told.at(5, sglang(5))
+    assert column(batch, "context_tokens") == 250 * 64_000
+
+
+def test_a_mean_since_the_start_is_not_taken_once_its_digits_are_gone() -> None:
+    """A week of calls: 4 slots in each of 500 more are lost in the sixth digit."""
+    page = "llamacpp:requests_processing 4\nllamacpp:n_decode_total {}\nllamacpp:n_busy_slots_per_decode {}\n"
+    told = Told()
+    told.at(0, page.format(60_000_000, 3.96907))
+    (batch,) = told.at(5, page.format(60_000_500, 3.96908))
+    assert (column(batch, "resolution_steps"), column(batch, "requests")) == (500, 2000)
+    assert column(batch, "kind") == StepKind.MIXED, "prompts may be among the calls"
+    assert not batch.steps.where("generated_tokens").any()
+
+
+def test_prompts_that_tgi_took_in_are_not_computed_yet() -> None:
+    told = Told()
+    both = 'tgi_batch_forward_duration_count{{method="prefill"}} {}\ntgi_request_input_length_sum {}\n'
+    told.at(0, tgi(0) + both.format(0, 0))
+    (batch,) = told.at(5, tgi(100) + both.format(2, 1_000_000))
+    assert not batch.steps.where("prefill_tokens").any()
+    assert column(batch, "kind") == StepKind.MIXED
+    (batch,) = told.at(10, tgi(200) + both.format(2, 1_000_000))
+    assert column(batch, "prefill_tokens") == 0
+    assert column(batch, "kind") == StepKind.DECODE
