@@ -12,6 +12,7 @@ from typing import Any
 from rooflens.adapters.logs.trtllm_stats import ENGINE
 from rooflens.adapters.scrape.address import address_of
 from rooflens.adapters.scrape.asked import Asked
+from rooflens.adapters.scrape.beat import JITTER_RATIO, next_beat_s
 from rooflens.adapters.scrape.fetch import Limits, Page, fetch
 from rooflens.adapters.scrape.follow import Follower, Given
 from rooflens.adapters.scrape.iterations import IterationPage, iterations_on
@@ -23,8 +24,6 @@ from rooflens.log_records import LogRecord
 from rooflens.protocols import Batch
 from rooflens.records import RooflensError
 
-# Many sidecars must not ask at one moment, nor in step with the engine's own period.
-JITTER_RATIO = 0.1
 # After failures the pause doubles up to this: a server that comes back is seen within a minute.
 LONGEST_PAUSE_S = 60.0
 SHORTEST_PERIOD_S = 0.05
@@ -105,11 +104,13 @@ class MetricsPage:
         while not self._stop.is_set():
             began_s = time.monotonic()
             in_a_row = 0 if self.fetch_once() else in_a_row + 1
-            pause_s = self._period_s
             if in_a_row:
                 pause_s = min(self._period_s * 2.0 ** min(in_a_row, 16), max(LONGEST_PAUSE_S, self._period_s))
-            pause_s *= 1 + random.uniform(-JITTER_RATIO, JITTER_RATIO)
-            self._stop.wait(max(pause_s - (time.monotonic() - began_s), SHORTEST_PERIOD_S))
+                pause_s *= 1 + random.uniform(-JITTER_RATIO, JITTER_RATIO)
+                self._stop.wait(max(pause_s - (time.monotonic() - began_s), SHORTEST_PERIOD_S))
+            else:  # a read that took longer than to the next beat waits for the one after it
+                now_s = time.monotonic()
+                self._stop.wait(next_beat_s(self._period_s, max(began_s + self._period_s / 2, now_s)) - now_s)
 
     def fetch_once(self) -> bool:
         """Fetch and take in the page now, in the calling thread; whether it answered. Never raises for its faults."""
