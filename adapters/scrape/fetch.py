@@ -28,11 +28,21 @@ HEADERS = {
     "User-Agent": "rooflens",
 }
 STATUSES = {
+    400: "takes no such request: llama.cpp with several models wants one named, add ?model=NAME to the address",
     401: "asks for credentials: {credentials}",
     403: "refuses to be read: these credentials, or none, are not enough",
     404: "does not exist: {place}, look at the path and the port",
+    501: "has its metrics off: start llama.cpp with --metrics",
     503: "is not ready: the server starts or stops; it is tried again",
 }
+
+
+class StatusError(RooflensError):
+    """The server answered, with this status."""
+
+    def __init__(self, line: str, status: int) -> None:
+        super().__init__(line)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,8 @@ def fetch(address: Address, limits: Limits = Limits(), kind: Kind = ENGINE) -> P
     try:
         page = _fetch(address, limits, kind)
         reason = None
+    except StatusError as error:
+        raise StatusError(f"{address.name} {error}", error.status) from None
     except RooflensError as error:
         reason = str(error)
     except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
@@ -145,7 +157,7 @@ def _check_status(answer: http.client.HTTPResponse, kind: Kind) -> None:
         known = STATUSES[status].format(credentials=kind.credentials, place=kind.place)
     else:
         known = f"answers {printable(answer.reason) or 'an error'}: look at the server's log"
-    raise RooflensError(f"{known} ({status})")
+    raise StatusError(f"{known} ({status})", status)
 
 
 def _unpacked(answer: http.client.HTTPResponse, most_bytes: int, kind: Kind) -> bytes:
