@@ -13,12 +13,13 @@ from rooflens.adapters.logs.trtllm_stats import ENGINE
 from rooflens.adapters.scrape.address import address_of
 from rooflens.adapters.scrape.asked import Asked
 from rooflens.adapters.scrape.beat import JITTER_RATIO, next_beat_s
-from rooflens.adapters.scrape.fetch import Limits, Page, fetch
+from rooflens.adapters.scrape.fetch import Limits, Page, StatusError, fetch
 from rooflens.adapters.scrape.follow import Follower, Given
 from rooflens.adapters.scrape.iterations import IterationPage, iterations_on
 from rooflens.adapters.scrape.lives import Lives
 from rooflens.adapters.scrape.readings import Key, PageReading
-from rooflens.adapters.scrape.recognised import SPOKEN, read_page
+from rooflens.adapters.scrape.recognised import SPOKEN, Recognised, read_page
+from rooflens.adapters.scrape.without_metrics import WITHOUT_METRICS, WithoutMetrics
 from rooflens.live_records import NOT_READ_YET, Progress, State
 from rooflens.log_records import LogRecord
 from rooflens.protocols import Batch
@@ -27,6 +28,7 @@ from rooflens.records import RooflensError
 # After failures the pause doubles up to this: a server that comes back is seen within a minute.
 LONGEST_PAUSE_S = 60.0
 SHORTEST_PERIOD_S = 0.05
+NOT_THERE = 404  # what SGLang answers where its metrics are off
 # A fetch that hangs ends by itself; whoever closes the page does not wait for it.
 CLOSING_S = 1.0
 
@@ -59,6 +61,7 @@ class MetricsPage:
         self._given = Given(model_config, weight_dtype, quantization, kv_dtype, tensor_parallel, engine_version)
         self._lives, self._asked = Lives(), Asked(self._address)
         self._followers: dict[Key, Follower] = {}
+        self._without = WithoutMetrics(self._address)
         self._iterations = IterationPage(self._address.name, self._given)
         self._gone: list[Batch] = []
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -116,7 +119,10 @@ class MetricsPage:
         """Fetch and take in the page now, in the calling thread; whether it answered. Never raises for its faults."""
         began_s = time.monotonic()
         try:
-            page = fetch(self._address, self._limits)
+            page = self._fetched()
+            if page is None:
+                self._ask()
+                return True
             # It was written at some moment since it was asked for: the middle is wrong by the half of that at most.
             late_s = (time.monotonic() - began_s) / 2
             self.take(page, time.time() - late_s, time.monotonic() - late_s, asking=True)
@@ -133,6 +139,19 @@ class MetricsPage:
         self.read_s = time.monotonic() - began_s
         self.last_read_unix_s = time.time()
         return True
+
+    def _fetched(self) -> Page | None:
+        """The page; None where a server that keeps its metrics off was taken in as far as it tells of itself."""
+        try:
+            return fetch(self._address, self._limits)
+        except StatusError as error:
+            found = self._without.ask() if error.status == NOT_THERE else None
+            if found is None:
+                raise
+        self._take_reading(found, None, found.unix_s, found.monotonic_s, asking=True)
+        self.problem = f"{self.name} {WITHOUT_METRICS}"
+        self.last_read_unix_s = time.time()
+        return None
 
     def _ask(self) -> None:
         """Ask the server what it says of itself where that is due; until then its new runs are not told of."""
@@ -156,9 +175,16 @@ class MetricsPage:
         if records is not None:
             self._take_iterations(records, unix_s, monotonic_s, asking)
             return
-        found = read_page(page.text, unix_s, monotonic_s)
+        self._take_reading(
+            read_page(page.text, unix_s, monotonic_s), page.clock_unix_s, unix_s, monotonic_s, asking=asking
+        )
+
+    def _take_reading(
+        self, found: Recognised, clock: float | None, unix_s: float, monotonic_s: float, *, asking: bool
+    ) -> None:
+        """Take in what a page says; ``clock`` is that of the server, where it tells."""
         reading, self._engine = found.reading, found.engine
-        clock_unix_s = unix_s if page.clock_unix_s is None else page.clock_unix_s
+        clock_unix_s = unix_s if clock is None else clock
         life = self._lives.judge(reading.process_started_unix_s, clock_unix_s)
         with self._lock:
             self._iterations.end()
