@@ -13,13 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 SEQUENCES, STEP_S, REQUEST_S, PROMPT, CONTEXT = 16, 0.02, 1.0, 500, 1200
-FLEET = ("vllm",) * 8 + ("sglang",) * 8 + ("llama.cpp",) * 8 + ("tgi",) * 4 + ("tensorrt-llm",) * 4
+ITERATIONS = "tensorrt-llm (JSON)"  # at /metrics: each step since the last answer
+FLEET = ("vllm",) * 8 + ("sglang",) * 8 + ("llama.cpp",) * 8 + ("tgi",) * 4 + ("tensorrt-llm",) * 2 + (ITERATIONS,) * 2
 Page = Callable[[float], str]
 
 
@@ -169,12 +171,42 @@ def tensorrt_llm(started: float) -> Page:
     return page
 
 
+def iterations(started: float) -> Page:
+    """The page of trtllm-serve at /metrics, which empties the queue of its steps."""
+    told = 0
+
+    def page(age_s: float) -> str:
+        nonlocal told
+        first, told = max(told, int(age_s / STEP_S) - 1000), int(age_s / STEP_S)
+        steps = []
+        for number in range(first, told):
+            begins = number % round(REQUEST_S / STEP_S) == 0
+            stamp = datetime.fromtimestamp(started + number * STEP_S, UTC).strftime("%m-%d-%Y %H:%M:%S.%f")
+            batch = {
+                "numContextRequests": int(begins), "numCtxTokens": PROMPT * begins, "numGenRequests": SEQUENCES,
+                "numPausedRequests": 0, "numScheduledRequests": SEQUENCES + begins, "microBatchId": 0,
+                "avgNumDecodedTokensPerIter": 1.0,
+            }  # fmt: skip
+            pool = {"maxNumBlocks": 5000, "freeNumBlocks": 4400, "usedNumBlocks": 600, "tokensPerBlock": 32,
+                    "allocTotalBlocks": 600, "allocNewBlocks": 1, "reusedBlocks": 0, "cacheHitRate": 0.0}  # fmt: skip
+            steps.append({
+                "iter": number, "iterLatencyMS": 1e3 * STEP_S, "timestamp": stamp, "numActiveRequests": SEQUENCES,
+                "numQueuedRequests": 0, "gpuMemUsage": 25330607135, "cpuMemUsage": 3492, "pinnedMemUsage": 55538100068,
+                "maxNumActiveRequests": 16, "maxBatchSizeRuntime": 16, "maxNumTokensRuntime": 8192,
+                "inflightBatchingStats": batch, "kvCacheStats": pool, "staticBatchingStats": None,
+            })  # fmt: skip
+        return json.dumps(steps)
+
+    return page
+
+
 MAKERS: Mapping[str, Callable[[float], Page]] = {
     "vllm": partial(recorded, "metrics_pages/vllm-0.32-single-decode2-whole.txt", of_vllm),
     "sglang": sglang,
     "llama.cpp": partial(recorded, "llamacpp/metrics_busy.txt", of_llama_cpp),
     "tgi": tgi,
     "tensorrt-llm": tensorrt_llm,
+    ITERATIONS: iterations,
 }
 SAYS: Mapping[str, Mapping[str, object]] = {
     "vllm": {"/version": {"version": "0.32.0"}},
@@ -182,6 +214,7 @@ SAYS: Mapping[str, Mapping[str, object]] = {
     "llama.cpp": {"/props": {"build_info": "b10434", "total_slots": SEQUENCES, "model_alias": "m"}},
     "tgi": {"/info": {"version": "3.3.0", "model_id": "m"}},
     "tensorrt-llm": {"/version": {"version": "1.3.0"}},
+    ITERATIONS: {"/version": {"version": "1.3.0"}},
 }
 
 
