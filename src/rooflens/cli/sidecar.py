@@ -151,10 +151,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.config import host_and_port, sidecar_settings
 
     settings = sidecar_settings(_given(args))
-    if not settings.rings and args.folders:
-        raise RooflensError("--no-rings and a FOLDER contradict each other: leave one of them out")
-    if not settings.counters and settings.dcgm_urls:
-        raise RooflensError("--no-counters and --dcgm contradict each other: leave one of them out")
+    _check(settings, args)
     from rooflens.exporters.http_app import LiveServer
     from rooflens.pipeline.loop import run_loop
     from rooflens.pipeline.watch import Watch
@@ -192,6 +189,14 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     finally:
         server.close()
     return 0
+
+
+def _check(settings: Any, args: argparse.Namespace) -> None:
+    """RooflensError for options of which one makes the other pointless."""
+    if not settings.rings and args.folders:
+        raise RooflensError("--no-rings and a FOLDER contradict each other: leave one of them out")
+    if not settings.counters and settings.dcgm_urls:
+        raise RooflensError("--no-counters and --dcgm contradict each other: leave one of them out")
 
 
 def _counters(watch: Watch, nvml_crashes: bool) -> str:
