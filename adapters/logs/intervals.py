@@ -78,7 +78,7 @@ class Intervals:
         (told, values), self._open = self._open, None
         before = self._before
         moment = told or self._guessed()
-        gap_s = None if before is None or moment.set else moment.monotonic_s - before.monotonic_s
+        gap_s = None if before is None or moment.set else _gap_s(before, moment)
         if gap_s is not None and gap_s < SHORTEST_S:
             return None  # another writer's line of the same engine
         gauges = {ours: values[line] for ours, line in GAUGES.items() if values.get(line, -1.0) >= 0}
@@ -119,6 +119,13 @@ class Intervals:
             return period_s
         self._gaps.append(gap_s)
         return gap_s
+
+
+def _gap_s(before: _Held, moment: Moment) -> float:
+    """From line to line by their stamps: lines that were held back come at once, and late."""
+    if before.unix_s is not None and moment.unix_s is not None:
+        return moment.unix_s - before.unix_s
+    return moment.monotonic_s - before.monotonic_s
 
 
 def _counted(values: Mapping[str, float], span_s: float) -> dict[str, float]:

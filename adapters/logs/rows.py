@@ -226,7 +226,11 @@ class LogEngines:
     def drain(self, state: State = State.LIVE, now_s: float | None = None) -> list[Batch]:
         """What came since the last call: a batch for each engine, those that another start ended a last time."""
         over, self._over = self._over, []
-        return [*over, *(self._batch(engine, engine.standing.progress(state, now_s)) for engine in self.engines)]
+        return [*over, *(self._batch(engine, self._standing(engine, state, now_s)) for engine in self.engines)]
+
+    def _standing(self, engine: LogEngine, state: State, now_s: float | None) -> Progress:
+        pool = engine.facts.pool
+        return engine.standing.progress(state, now_s, pool[0] if pool is not None else None)
 
     def _batch(self, engine: LogEngine, progress: Progress) -> Batch:
         rows = engine.rows()
@@ -235,7 +239,15 @@ class LogEngines:
         self.complaints = {}
         derived = rows[-1].derived if rows else ()
         info = self.info_of(engine)
-        return Batch(info, table_of(rows), lost_steps=lost, derived=derived, complaints=said, progress=progress)
+        return Batch(
+            info,
+            table_of(rows),
+            lost_steps=lost,
+            derived=derived,
+            complaints=said,
+            progress=progress,
+            known_until_monotonic_s=engine.standing.known_until_s,
+        )
 
     def info_of(self, engine: LogEngine) -> EngineInfo:
         """The facts of one engine."""

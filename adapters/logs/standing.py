@@ -43,15 +43,25 @@ class Standing:
         self._deferred = told.get("deferred")
 
     @property
+    def known_until_s(self) -> float | None:
+        """Up to when the lines have told all: the last one, where requests were there; None for now."""
+        return self._at_s if self.has_work else None
+
+    @property
     def has_work(self) -> bool:
         """Whether requests ran or waited at the last line."""
         return bool(self._running or self._waiting)
 
-    def progress(self, state: State, now_s: float | None) -> Progress:
-        """Whether the engine moves. Lines that cease say nothing of it: nothing is told beyond the last one."""
+    def progress(self, state: State, now_s: float | None, blocks: int | None = None) -> Progress:
+        """Whether the engine moves; ``blocks`` is the size of its pool.
+
+        Lines that cease say nothing of it: nothing is told beyond the last one.
+        """
         if self._at_s is None or state is not State.LIVE:
             return Progress(state)
-        load = Load(self._at_s, self._running, self._waiting, self._deferred)
+        used = None if blocks is None or self._used is None else self._used * blocks
+        capacity = None if self._waiting is None else max(self._waiting - (self._deferred or 0.0), 0.0)
+        load = Load(self._at_s, self._running, capacity, self._deferred, used)
         if self._running is None:
             return Progress(state, load=load)
         has_work = self.has_work

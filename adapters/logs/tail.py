@@ -12,7 +12,7 @@ from rooflens.adapters.logs.files import GZIP, PACKED
 
 READ_BYTES = 1 << 20  # at a time
 LATEST_BYTES = 64 << 10  # before the live end: the last lines tell what holds when the next one comes
-MARK_BYTES = 64  # before the place that was read: they differ where the file was written anew up to it
+MARK_BYTES = 1024  # before the place that was read, a stamp among them: they differ where the file is another
 NOT_THERE = "the file is not there yet: it is read as soon as it is"
 GONE = "the file is gone: it is read again as soon as it is back"
 FOLDER = "this is a folder: name the file that the engine writes"

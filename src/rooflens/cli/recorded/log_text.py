@@ -27,6 +27,9 @@ TIMES = {
 INTERVALS = (
     "times     of intervals are from line to line: pauses between steps are in them; steps are derived, not counted"
 )
+REQUESTS = (
+    "times     of requests are those of their decode, as the engine tells them: a step a token, of one sequence alone"
+)
 SHOWN_FACTS = (
     "engine_version", "model_name", "base_model_name", "architecture", "weight_dtype", "quantization", "kv_dtype",
     "tensor_parallel", "pipeline_parallel", "data_parallel", "max_sequences", "max_batched_tokens",
@@ -57,7 +60,8 @@ def text_of(
         lines += ["", f"          and {len(engines) - MOST_SHOWN:,} more engines, which --json has"]
     lines += ["", *_gauges(said), *_beside(said)]
     lines += [TIMES[name] for name in said.by_engine if name in TIMES and said.counts["iteration"]]
-    lines += [INTERVALS] if any(engine.figures for engine in engines) else []
+    lines += [INTERVALS] if said.counts["interval"] or said.counts["decode"] else []
+    lines += [REQUESTS] if said.counts["timing"] and any(len(engine.steps) for engine in engines) else []
     lines += _floor(engines, hardware)
     return "\n".join(map(one_line, [*lines, *_warnings(files, said, engines)]))
 
@@ -111,6 +115,7 @@ def engine_text(info: EngineInfo) -> str:
 
 def _kept(engine: Laid) -> str:
     what = "steps" if engine.summary is not None else "intervals with work"
+    what = "requests" if engine.info.engine == "llama.cpp" else what
     newest = f", of which the last {len(engine.steps):,} are read here" if engine.rows > len(engine.steps) else ""
     return f": {engine.rows:,} {what}{newest}" if engine.rows else ""
 

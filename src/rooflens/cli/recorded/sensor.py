@@ -46,7 +46,7 @@ def report(path: Path, asked: Asked) -> tuple[dict[str, Any], str]:
 
 
 def _text(path: Path, records: tuple[LogRecord, ...]) -> list[str]:
-    lines = [f"sensors   {path}; {FORMAT}, {len(records):,} records"]
+    lines = [f"sensors   {path}; {FORMAT}, {len(records):,} record{'s' if len(records) > 1 else ''}"]
     for record in records[-MOST_SHOWN:]:
         name = f"GPU {record.ranks['gpu']}" if "gpu" in record.ranks else "a device"
         rows = [(label.replace("_", " "), f"{value:,g}") for label, value in record.values.items()]
