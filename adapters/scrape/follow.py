@@ -172,6 +172,8 @@ class Follower:
         stands = has_work(reading)
         self._still_s = None if stands is None else now_s - max(self._moved_s, self._busy_s) if stands else 0.0
         self._idle_s = now_s - self._worked_s
+        if self._still_s and self._still_s <= reading.late_s:  # what runs by the gauges may have ended long ago
+            self._still_s, self._idle_s = None, None
 
     def drain(self) -> list[Batch]:
         """What came since the last call: a batch for each run that a restart ended, then one of the present run."""

@@ -43,7 +43,8 @@ class Reading:
     ``config`` are the labels of the engine's info series. ``unix_s`` and ``monotonic_s`` are when the page came.
     ``counters`` are the keys of ``values`` that may only rise. ``sharing`` is how many engines of this model the
     page has: what it says of the server as a whole holds for all of them together. ``engine_kind`` is the program,
-    ``role`` the part that it does where its labels say so, ``one_process`` whether one process counts all of the page.
+    ``role`` the part that it does where its labels say so, ``one_process`` whether one process counts all of the page,
+    ``late_s`` for how long after its last step the gauges may still tell of it.
     """
 
     model_name: str
@@ -57,6 +58,7 @@ class Reading:
     engine_kind: str = "vllm"
     role: str | None = None
     one_process: bool = False
+    late_s: float = 0.0
 
     def get(self, key: str) -> float | None:
         """The value, None if it is not known."""
@@ -232,6 +234,7 @@ def _reading(
         names.counters,
         engine_kind=names.engine,
         one_process=names.one_process,
+        late_s=names.late_s,
     )
 
 
