@@ -128,6 +128,35 @@ FPM: dict[str, Any] = {
 }  # fmt: skip
 
 
+def push(data: bytes) -> object:
+    """The body of a push, as JSON and as msgpack, and what a feed makes of it."""
+    from rooflens.adapters.push.receiver import Receiver
+    from rooflens.pipeline.pushed import PushFeed
+
+    receiver = Receiver()
+    for kind in ("application/json", "application/msgpack"):
+        answer = receiver.take(data, kind, 100.0, False)
+        if "please report" in (receiver.problem or ""):  # it never raises: this is how it says that something did
+            raise AssertionError(answer.content)
+    return PushFeed(receiver).read()
+
+
+def bodies() -> Sequence[bytes]:
+    """A body of some steps, in both forms."""
+    import msgspec
+
+    step = {"contexts": [100, 7], "queries": [1, 30], "generated_tokens": 1, "running": 2, "kv_blocks_used": 9}
+    verify = {"contexts": [101, 37], "drafts": [3, 0], "rejected": [1, 0], "waiting": 1, "oldest_wait_s": 0.5}
+    steps = [{"submit_s": 90 + n, "output_s": 90.5 + n, **each} for n, each in enumerate((step, verify, {**verify}))]
+    body = {
+        "version": 1, "instance": "a1", "engine": "e", "sent_s": 99.5, "first_sequence": 1, "steps": steps,
+        "facts": {"block_tokens": 16, "model_config": {"hidden_size": 64, "num_hidden_layers": 2}},
+        "events": [{"name": "sleep", "at_s": 98.0, "counts": {"level": 1}}], "lost_steps": 1, "ended": False,
+        "in_flight": {"submit_s": 99.0, "tokens": 2, "requests": 2},
+    }  # fmt: skip
+    return [json.dumps(body).encode(), msgspec.msgpack.encode(body)]
+
+
 def messages() -> Sequence[bytes]:
     """One forward pass by name and by place."""
     import msgspec
@@ -195,4 +224,5 @@ PARSERS: tuple[Parser, ...] = (
     Parser("log", log, files("llamacpp", ".log")),
     Parser("lines", log, lines),
     Parser("sensors", sensors, printed),
+    Parser("push", push, bodies),
 )

@@ -15,7 +15,7 @@ from cli.test_sidecar import PATIENCE_S, Running, sidecar
 
 from rooflens.adapters.scrape.page_source import MetricsPage
 from rooflens.cli import main
-from rooflens.config import bearer_token, sidecar_settings
+from rooflens.config import bearer_token, push_token, sidecar_settings
 from rooflens.pipeline.pages import Pages
 from rooflens.pipeline.watch_settings import WatchSettings
 from rooflens.records import RooflensError
@@ -149,3 +149,25 @@ def test_top_takes_the_variable(url: str, monkeypatch: pytest.MonkeyPatch, capsy
     shown = capsys.readouterr()
     assert SECRET not in shown.out + shown.err
     assert os.environ["ROOFLENS_SCRAPE_TOKEN"] == SECRET
+
+
+def test_a_token_for_pushing_that_is_soon_guessed_or_cannot_be_sent_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    for content, why in (("sesame", "shorter than 16 characters"), ("a token with spaces in it", "has a space")):
+        file.write_text(content)
+        assert main(["sidecar", "--listen", "127.0.0.1:0", "--push-token-file", str(file)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("rooflens: --push-token-file")
+        assert why in error
+        assert "openssl rand" in error
+        assert content not in error
+    monkeypatch.setenv("ROOFLENS_PUSH_TOKEN", "short")
+    assert main(["sidecar", "--listen", "127.0.0.1:0"]) == 2
+    assert capsys.readouterr().err.startswith("rooflens: ROOFLENS_PUSH_TOKEN: ")
+    monkeypatch.setenv("ROOFLENS_PUSH_TOKEN", f"{SECRET}-{SECRET}")
+    assert push_token(sidecar_settings({})) == f"{SECRET}-{SECRET}"
+    assert SECRET not in repr(sidecar_settings({}))
+    with pytest.raises(RooflensError, match="no such file"):
+        push_token(sidecar_settings({"push_token_file": str(tmp_path / "none")}))
