@@ -143,6 +143,9 @@ class Follower:
 
     def _advance(self, base: Reading, reading: Reading, started_unix_s: float | None) -> None:
         """A row where tokens came out; where something else was counted, or requests ran, the interval goes on."""
+        if not reading.steps:
+            self._base = reading
+            return
         alone = reading.one_process or started_unix_s is not None or self._begun is not None
         change = Change(base, reading, exact_steps=alone)
         row = row_of(change, self._sequence + 1)

@@ -59,7 +59,8 @@ class Names:
     taken; ``role`` is the label that says what part an engine does. ``one_process`` is whether one process counts
     everything on the page, ``by_process`` whether a gauge may carry the number of its process. ``products`` are by key
     (mean, its count): their product, which the digits of the mean make fall at times, so that it is no counter.
-    ``late_s`` is for how long a gauge may stay as it was at the last step, in seconds.
+    ``late_s`` is for how long a gauge may stay as it was at the last step, in seconds. ``steps`` is False for a page
+    that tells of requests to several engines, of which nobody makes these steps.
     """
 
     engine: str
@@ -74,6 +75,7 @@ class Names:
     by_process: bool = False
     products: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     late_s: float = 0.0
+    steps: bool = True
 
 
 @cache
@@ -129,6 +131,7 @@ def names_from(data: Mapping[str, Any]) -> Names:
         by_process=bool(page.get("by_process", False)),
         products=products,
         late_s=float(page.get("late_s", 0.0)),
+        steps=bool(page.get("steps", True)),
     )
 
 

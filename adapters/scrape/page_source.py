@@ -28,6 +28,10 @@ from rooflens.records import RooflensError
 # After failures the pause doubles up to this: a server that comes back is seen within a minute.
 LONGEST_PAUSE_S = 60.0
 SHORTEST_PERIOD_S = 0.05
+FRONTEND = (
+    "{} is a frontend's page: it tells of requests to all of its workers together; for steps name the page of each "
+    "worker (DYN_SYSTEM_PORT)"
+)
 NOT_THERE = 404  # what SGLang answers where its metrics are off
 # A fetch that hangs ends by itself; whoever closes the page does not wait for it.
 CLOSING_S = 1.0
@@ -215,7 +219,7 @@ class MetricsPage:
 
     def _nothing_said(self, reading: PageReading) -> str | None:
         if reading.engines:
-            return None
+            return FRONTEND.format(self.name) if self._engine == "dynamo" else None
         if self._engine is None:
             return (
                 f"{self.name} answers, but not with the metrics of an engine that is known: is it the engine's own "

@@ -44,7 +44,7 @@ class Reading:
     ``counters`` are the keys of ``values`` that may only rise. ``sharing`` is how many engines of this model the
     page has: what it says of the server as a whole holds for all of them together. ``engine_kind`` is the program,
     ``role`` the part that it does where its labels say so, ``one_process`` whether one process counts all of the page,
-    ``late_s`` for how long after its last step the gauges may still tell of it.
+    ``late_s`` for how long after its last step the gauges may still tell of it, ``steps`` whether it makes any.
     """
 
     model_name: str
@@ -59,6 +59,7 @@ class Reading:
     role: str | None = None
     one_process: bool = False
     late_s: float = 0.0
+    steps: bool = True
 
     def get(self, key: str) -> float | None:
         """The value, None if it is not known."""
@@ -235,6 +236,7 @@ def _reading(
         engine_kind=names.engine,
         one_process=names.one_process,
         late_s=names.late_s,
+        steps=names.steps,
     )
 
 
