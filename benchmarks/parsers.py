@@ -215,6 +215,7 @@ def printed() -> Sequence[bytes]:
 
 PARSERS: tuple[Parser, ...] = (
     Parser("engine_page", engine_page, files("metrics_pages", ".txt")),
+    Parser("other_pages", engine_page, texts("metrics_pages/samples.toml")),
     Parser("llama_cpp_page", engine_page, files("llamacpp", ".txt")),
     Parser("dcgm_page", dcgm_page, files("dcgm_pages", ".txt")),
     Parser("server_facts", server_facts, answers),

@@ -11,9 +11,11 @@ import argparse
 import json
 import random
 import resource
+import subprocess
 import sys
 import time
 import tracemalloc
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,14 @@ def prove(parser: Any, budget_s: float, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def prove_named(asked: tuple[str, float, int]) -> dict[str, Any]:
+    """Prove the parser of this name, in a process of its own."""
+    from parsers import PARSERS
+
+    name, budget_s, seed = asked
+    return prove(next(each for each in PARSERS if each.name == name), budget_s, seed)
+
+
 def _kept(name: str, data: bytes, why: str) -> dict[str, str]:
     FAILED.mkdir(parents=True, exist_ok=True)
     place = FAILED / f"{name}-{abs(hash(data)):x}.bin"
@@ -83,14 +93,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", help="names of parsers")
     parser.add_argument("--json", type=Path, default=RESULT)
+    parser.add_argument("--jobs", type=int, default=1, help="parsers at a time, each in a process")
     args = parser.parse_args()
-    chosen = [each for each in PARSERS if not args.only or each.name in args.only]
-    found = []
-    for each in chosen:
-        found.append(prove(each, args.seconds / len(chosen), args.seed))
-        print({k: v for k, v in found[-1].items() if k != "failures"}, flush=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    whole = {"seed": args.seed, "cpu_s": sum(each["cpu_s"] for each in found), "most_resident_bytes": peak}
+    chosen = [each.name for each in PARSERS if not args.only or each.name in args.only]
+    asked = [(name, args.seconds / len(chosen), args.seed) for name in chosen]
+    with ProcessPoolExecutor(args.jobs, max_tasks_per_child=1) as pool:
+        found = []
+        for one in pool.map(prove_named, asked):
+            found.append(one)
+            print({k: v for k, v in one.items() if k != "failures"}, flush=True)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    whole = {
+        "commit": commit.strip(),
+        "seed": args.seed,
+        "cpu_s": sum(each["cpu_s"] for each in found),
+        "most_resident_bytes": peak,
+    }
     whole |= {"python": sys.version.split()[0], "parsers": found}
     args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     return int(any(each["failures"] for each in found))
