@@ -14,7 +14,8 @@ import pytest
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 INPUTS = 150
 NAMES = (
-    "engine_page", "other_pages", "llama_cpp_page", "dcgm_page", "server_facts", "benchmark", "forward_pass", "forward_pass_trace",
+    "engine_page", "other_pages", "llama_cpp_page", "dcgm_page", "server_facts", "benchmark", "forward_pass",
+    "forward_pass_trace",
     "log", "lines", "sensors", "push",
 )  # fmt: skip
 
