@@ -71,9 +71,9 @@ class LineCutter:
         self.bytes += len(chunk)
         if self._decoder is not None:
             chunk = self._decoder.decode(chunk).encode("utf-8", "replace")
-        self.odd_bytes += len(chunk) - len(chunk.translate(None, CONTROL))
         if b"\0" in chunk:
-            chunk = chunk.replace(b"\0", b"")
+            chunk = chunk.translate(None, b"\0")
+        self.odd_bytes += len(chunk) - len(chunk.translate(None, CONTROL))
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r", b"\n")  # an empty line more says nothing
         first, newline, rest = chunk.partition(b"\n")
