@@ -181,6 +181,16 @@ def test_a_cut_off_packed_log_is_read_as_far_as_it_goes(tmp_path: Path, capsys: 
     assert "warning   the packed file is cut off" in text
 
 
+def test_a_log_that_begins_with_a_hole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As copytruncate leaves it where the writer does not append."""
+    with (tmp_path / "a.log").open("wb") as file:
+        file.truncate(64 << 20)
+        file.seek(0, 2)
+        file.write(("\n" + vllm(0, 80.0) + "\n").encode())
+    (data,) = told(capsys, str(tmp_path / "a.log"))
+    assert data["records_by_kind"] == {"interval": 1}
+
+
 def test_a_log_in_utf_16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.log").write_bytes("\r\n".join(vllm(10 * i, 800.0) for i in range(5)).encode("utf-16"))
     (data,) = told(capsys, str(tmp_path / "a.log"))

@@ -56,7 +56,9 @@ class Laid:
 
 def is_mine(head: str) -> bool:
     """Whether it is text at all: lines may come that are known, and no other format took it."""
-    begin = head[: 1 << 16].replace("\0", "")
+    begin = head.replace("\0", "")[: 1 << 16]
+    if head and not begin:
+        return True  # a log that was truncated under its writer begins with a hole
     printable = sum(char.isprintable() or char in "\t\r\n\x1b" for char in begin) - begin.count("\ufffd")
     return bool(begin) and printable > PRINTABLE_RATIO * len(begin)
 
