@@ -9,8 +9,9 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from rooflens.adapters.scrape.address import Address, printable, shown
@@ -81,10 +82,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The text of a page; ``clock_unix_s`` is the server's own clock, None where it does not say."""
+    """The text of a page; ``clock_unix_s`` is the server's own clock, None where it does not say.
+
+    ``place`` is the same for one page of this machine whatever its address is spelled like; it is not to be shown.
+    """
 
     text: str
     clock_unix_s: float | None = None
+    place: str | None = field(default=None, repr=False)
 
 
 def fetch(address: Address, limits: Limits = Limits(), kind: Kind = ENGINE) -> Page:
@@ -108,6 +113,7 @@ def fetch(address: Address, limits: Limits = Limits(), kind: Kind = ENGINE) -> P
 
 def _fetch(address: Address, limits: Limits, kind: Kind) -> Page:
     with _connected(address, limits) as connection:
+        place = _place(address, connection.sock)
         headers = dict(HEADERS)
         if address.authorization:
             headers["Authorization"] = address.authorization
@@ -118,7 +124,17 @@ def _fetch(address: Address, limits: Limits, kind: Kind) -> Page:
         framed = answer.chunked or answer.getheader("Content-Length") is not None
         if answer.length or (not framed and not body.endswith(b"\n")):
             raise RooflensError("sent a page that is cut off: a proxy or a dying server; it is tried again")
-        return Page(body.decode("utf-8", "replace"), _clock(answer))
+        return Page(body.decode("utf-8", "replace"), _clock(answer), place)
+
+
+def _place(address: Address, peer: socket.socket) -> str:
+    """Where the page is: on this machine by its port alone, unless a name tells several servers behind it apart."""
+    try:
+        by_number = address.host == "localhost" or bool(ip_address(address.host))
+        here = by_number and peer.getsockname()[0] == peer.getpeername()[0]
+    except (ValueError, OSError):
+        here = False
+    return f"{'here' if here else address.host}:{address.port}{address.target}"
 
 
 @contextmanager

@@ -58,8 +58,9 @@ class Given:
 class Follower:
     """Turns the readings of one engine into batches."""
 
-    def __init__(self, page: str, given: Given) -> None:
-        self._page, self._given = page, given
+    def __init__(self, page: str, given: Given, before: int = 0) -> None:
+        """``page`` is where it is told of, ``before`` how many engines that page told of that it tells of no more."""
+        self._page, self._given, self._number = page, given, before
         self._base: Reading | None = None
         self._last: Reading | None = None
         self._rows: deque[Row] = deque()
@@ -120,6 +121,7 @@ class Follower:
             self._past.append(self._batch(_ENDED))
         self._base = reading
         self._begun = reading.get("begun")
+        self._number += 1
         self._still_s, self._moved_s, self._busy_s = None, reading.monotonic_s, reading.monotonic_s
         self._worked_s = reading.monotonic_s
         self._idle_s = None if reading.get("running") is None else 0.0
@@ -218,7 +220,7 @@ class Follower:
 
     def _info_of(self, reading: Reading, started_unix_s: float | None) -> EngineInfo:
         given, pool = self._given, pool_of(reading)
-        run = (started_unix_s, self._begun) if started_unix_s or self._begun else (self._page, reading.unix_s)
+        run = (started_unix_s, self._begun) if started_unix_s or self._begun else (self._page, self._number)
         text = "|".join(map(str, (reading.engine_kind, reading.model_name, reading.engine, *run)))
         caching = {"True": True, "False": False}.get(reading.config.get("enable_prefix_caching", ""))
         return EngineInfo(

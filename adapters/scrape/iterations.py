@@ -90,6 +90,7 @@ class IterationPage:
         self._newest: dict[int, tuple[float, float]] = {}  # by rank, number and stamp of its last step
         self._facts: Mapping[str, Any] = {}
         self._over: list[Batch] = []
+        self._runs = 0
         self.run: str | None = None
         self.waits = False  # to be told only once its server was asked
 
@@ -97,15 +98,17 @@ class IterationPage:
         """What the server says of itself; it holds for the present run."""
         self.waits, self._facts = False, facts
 
-    def take(self, records: Sequence[LogRecord], unix_s: float, monotonic_s: float) -> str | None:
-        """The steps of one answer, which came at this moment; what hinders, in one line."""
+    def take(
+        self, records: Sequence[LogRecord], unix_s: float, monotonic_s: float, place: str | None = None
+    ) -> str | None:
+        """The steps of one answer, which came at this moment from this ``place``; what hinders, in one line."""
         new = sorted((r for r in records if self._is_new(r)), key=lambda record: record.values.get("iteration", 0.0))
         if any(self._restarted(record) for record in new):
             self.end()
         if self._engines is None and new:
-            stamp = new[0].unix_s or unix_s
-            self._engines, self._clock = LogEngines(f"{self._name}|{stamp}", clock := Drained()), clock
-            self.run = f"{self._name}|{stamp}"
+            self._runs += 1
+            self.run = f"{place or self._name}|{self._runs}"
+            self._engines, self._clock = LogEngines(self.run, clock := Drained()), clock
         self._clock.arrived(new, monotonic_s)
         engines = self._engines
         if engines is None:

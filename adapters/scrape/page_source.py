@@ -68,6 +68,7 @@ class MetricsPage:
         self._without = WithoutMetrics(self._address)
         self._iterations = IterationPage(self._address.name, self._given)
         self._gone: list[Batch] = []
+        self._place, self._ended = self._address.name, 0  # where it is, and how many engines it tells of no more
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
         self._engine: str | None = None
@@ -175,6 +176,7 @@ class MetricsPage:
 
     def take(self, page: Page, unix_s: float, monotonic_s: float, *, asking: bool = False) -> None:
         """Take in one page that was written at this moment; ``asking`` is whether new runs wait for _ask."""
+        self._place = page.place or self._place
         records = iterations_on(page.text)
         if records is not None:
             self._take_iterations(records, unix_s, monotonic_s, asking)
@@ -195,13 +197,14 @@ class MetricsPage:
             for key, engine in reading.engines.items():
                 follower = self._followers.get(key)
                 if follower is None:
-                    follower = self._followers[key] = Follower(self.name, self._given)
+                    follower = self._followers[key] = Follower(self._place, self._given, self._ended)
                 before = follower.run
                 follower.take(engine, life, reading.process_started_unix_s)
                 follower.waits = asking and follower.run != before
                 follower.complain(reading.complaints)
             for key in [key for key in self._followers if key not in reading.engines]:
                 self._gone += self._followers.pop(key).ended()
+                self._ended += 1
         self.taken_monotonic_s = monotonic_s
         self.problem = self._nothing_said(reading)
         # Whatever else answers at this address is no source, however well it does.
@@ -213,7 +216,7 @@ class MetricsPage:
             for key in [*self._followers]:
                 self._gone += self._followers.pop(key).ended()
             before = self._iterations.run
-            self.problem = self._iterations.take(records, unix_s, monotonic_s)
+            self.problem = self._iterations.take(records, unix_s, monotonic_s, self._place)
             self._iterations.waits = asking and self._iterations.run != before
         self._engine, self.taken_monotonic_s, self.state = ENGINE, monotonic_s, State.LIVE
 
