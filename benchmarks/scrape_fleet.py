@@ -62,7 +62,8 @@ def watch(process: subprocess.Popen[str], address: str, seconds: float) -> dict[
         time.sleep(SCRAPE_S)
     spent_s, wall_s = cpu_s(process.pid) - began_cpu_s, time.monotonic() - began_s
     up = re.search(rb"^rooflens_sources_up\{[^}]*metrics[^}]*\} (\S+)$", page, re.MULTILINE)
-    steps = re.findall(rb'^rooflens_steps_total\{.*\bengine="([^"]+)".*\} [1-9]', page, re.MULTILINE)
+    steps = re.findall(rb"^rooflens_steps_total\{(.*)\} [1-9]", page, re.MULTILINE)
+    its = {tuple(word for word in labels.split(b",") if not word.startswith(b"kind=")) for labels in steps}
     return {
         "core_percent": round(100 * spent_s / wall_s, 2),
         "rss_mb": round(memory_mb(process.pid, "VmRSS"), 1),
@@ -70,7 +71,7 @@ def watch(process: subprocess.Popen[str], address: str, seconds: float) -> dict[
         "turn_median_ms": round(1e3 * statistics.median(turns_s), 1),
         "page_bytes": len(page),
         "pages_up": float(up[1]) if up else None,
-        "engines_with_steps": len({*steps}),
+        "engines_with_steps": len(its),
         "seconds": round(wall_s, 1),
     }
 
