@@ -76,6 +76,7 @@ class Change:
         if generated is not None:
             return max(generated - (self.of("first_token_count") or 0), 0.0)
         passes, running = self.decode_passes, self.running_at_work
+        passes = self.of("passes_count") if passes is None else passes
         if passes is None or running is None:
             return None
         return self.busy_slots(passes) or passes * running

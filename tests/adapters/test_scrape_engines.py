@@ -273,3 +273,20 @@ def test_prompts_that_tgi_took_in_are_not_computed_yet() -> None:
     (batch,) = told.at(10, tgi(200) + both.format(2, 1_000_000))
     assert column(batch, "prefill_tokens") == 0
     assert column(batch, "kind") == StepKind.DECODE
+
+
+def test_tensorrt_llm_has_rows_from_its_iterations() -> None:
+    labels = '{engine_type="trt",model_name="m"}'
+    page = (
+        (
+            f"trtllm_num_requests_running{labels} 4\ntrtllm_kv_cache_utilization{labels} 0.5\n"
+            f"trtllm_iteration_latency_seconds_sum{labels} {{}}\ntrtllm_iteration_latency_seconds_count{labels} {{}}\n"
+        )
+        .replace("{engine_type", "{{engine_type")
+        .replace('"m"}', '"m"}}')
+    )
+    told = Told()
+    told.at(0, page.format(1.0, 100))
+    (batch,) = told.at(5, page.format(5.0, 300))
+    assert (column(batch, "resolution_steps"), column(batch, "requests")) == (200, 800)
+    assert column(batch, "observed_s") == pytest.approx(4.0)
