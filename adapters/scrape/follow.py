@@ -10,6 +10,7 @@ from typing import Any
 
 from rooflens.adapters.scrape.asked import with_facts
 from rooflens.adapters.scrape.change import Change
+from rooflens.adapters.scrape.completions import Completions
 from rooflens.adapters.scrape.lives import Life
 from rooflens.adapters.scrape.pool import pool_of, positive
 from rooflens.adapters.scrape.readings import Reading
@@ -73,6 +74,7 @@ class Follower:
         self._idle_s: float | None = None
         self._begun: float | None = None
         self._info: EngineInfo | None = None
+        self._completions = Completions()
         self.waits = False  # to be told only once its server was asked
 
     @property
@@ -101,10 +103,13 @@ class Follower:
         self._note_stillness(before, reading)
         if life is Life.SEVERAL:
             self._complain(SEVERAL)
-            self._base = None
+            self._base, self._completions = None, Completions()
             return
         fallen = [key for key in reading.counters if reading.get(key) is not None and _fell(before, reading, key)]
         leapt = [key for key in reading.counters if _leapt(before, reading, key)]
+        if fallen or leapt:
+            self._completions = Completions()
+        self._completions.note(reading)
         if fallen:
             self._judge_fall(before, reading, fallen, started_unix_s)
         elif leapt:
@@ -122,6 +127,8 @@ class Follower:
         self._base = reading
         self._begun = reading.get("begun")
         self._number += 1
+        self._completions = Completions()
+        self._completions.note(reading)
         self._still_s, self._moved_s, self._busy_s = None, reading.monotonic_s, reading.monotonic_s
         self._worked_s = reading.monotonic_s
         self._idle_s = None if reading.get("running") is None else 0.0
@@ -205,7 +212,8 @@ class Follower:
         rows, self._rows = list(self._rows), deque()
         complaints, self._complaints = tuple(self._complaints), {}
         lost, self._lost = self._lost, 0
-        derived = rows[-1].derived if rows else ()
+        rate = self._completions.rate()
+        derived = (*(rows[-1].derived if rows else ()), *((rate,) if rate is not None else ()))
         return Batch(
             self._info, table_of(rows), lost_steps=lost, derived=derived, complaints=complaints, progress=progress
         )

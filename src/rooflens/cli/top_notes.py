@@ -16,6 +16,7 @@ NAMES: Mapping[str, str] = {
     "observed_s": "busy time",
     "step_s": "step",
     "prefill_pairs": "pairs of attention in prompts",
+    "completed_tokens_per_s": "tokens a second, by requests that ended,",
 }
 
 
