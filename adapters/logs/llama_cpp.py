@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from rooflens.adapters.logs import slots
 from rooflens.log_records import LogRecord, RecordKind
 
 ENGINE = "llama.cpp"
@@ -23,6 +24,8 @@ MARKS = (
     "graphs reused =",
     "print_timing: id",
     "stop processing: n_tokens =",
+    "stop processing: n_past =",
+    *slots.MARKS,
 )
 _NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
 _TIME = re.compile(
@@ -40,7 +43,7 @@ _DRAFTS = re.compile(
 )
 _GRAPHS = re.compile(r"graphs reused = {0,16}(\d{1,12})")
 _SLOT = re.compile(r"\bid {1,4}(\d{1,6}) \| task|\bid_slot=(\d{1,6})\b")
-_RELEASE = re.compile(r"stop processing: n_tokens = {0,8}(\d{1,12})")
+_RELEASE = re.compile(r"stop processing: n_(?:tokens|past) = {0,8}(\d{1,12})")
 # Of each kind of time: what its seconds, its tokens and its rate are called.
 TIMES = {
     "load": ("load_s", None, None),
@@ -60,6 +63,7 @@ class Timings:
         self._slot: int | None = None
         self._unix_s: float | None = None
         self._whole = False
+        self._slots = slots.Slots()
 
     @property
     def open(self) -> bool:
@@ -74,6 +78,8 @@ class Timings:
         if number is not None and number != self._slot:
             before = self.flush()
             self._slot = number
+        if self._slots.take(line, number):
+            return (*before, *self.flush())
         release = _RELEASE.search(line)
         if release is not None:
             if not self.open:
@@ -122,5 +128,10 @@ class Timings:
         self._values, self._slot, self._unix_s, self._whole = {}, None, None, False
         if not values:
             return ()
+        most = self._slots.most(slot)
+        if most is not None and "generation_s" in values:
+            values["slots_busy_max"] = float(most)
+        if "generation_s" in values or "sequence_tokens" in values:
+            self._slots.stop(slot)
         ranks = {"slot": slot} if slot is not None else {}
         return (LogRecord(ENGINE, RecordKind.TIMING, values, {}, ranks, unix_s),)

@@ -134,6 +134,7 @@ REQUEST: Mapping[str, str] = {
     "total_s": "time from begin to end",
     "total_tokens": "tokens of prompt and generation",
     "sequence_tokens": "tokens of the sequence at its end, found in a cache or computed",
+    "slots_busy_max": "most slots that worked at a time while the request was in one, its own among them",
     "progress_ratio": "part of the prompt that is computed",
     "graphs_reused": "graphs of the host that were used again, since the start",
 }

@@ -208,7 +208,7 @@ class LogEngines:
         elif kind is RecordKind.PREEMPTION:
             engine.decodes.preempt(values)
         elif kind is RecordKind.TIMING:
-            engine.keep(engine.requests.take(record, moment, engine.numbered + 1))
+            engine.keep(engine.requests.take(record, moment, engine.numbered + 1, engine.facts.get("slots")))
 
     def flush(self, before_s: float | None = None) -> None:
         """See LogEngine.flush."""

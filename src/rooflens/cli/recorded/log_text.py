@@ -28,7 +28,8 @@ INTERVALS = (
     "times     of intervals are from line to line: pauses between steps are in them; steps are derived, not counted"
 )
 REQUESTS = (
-    "times     of requests are those of their decode, as the engine tells them: a step a token, of one sequence alone"
+    "times     of requests are those of their decode, as the engine tells them: a step a token but for accepted drafts,"
+    " of one sequence alone"
 )
 SHOWN_FACTS = (
     "engine_version", "model_name", "base_model_name", "architecture", "weight_dtype", "quantization", "kv_dtype",
