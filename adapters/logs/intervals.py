@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from rooflens.adapters.logs.clock import Moment
+from rooflens.adapters.logs.pace import Paces, checked
 from rooflens.adapters.scrape.change import Change
 from rooflens.adapters.scrape.readings import Reading
 from rooflens.adapters.scrape.rows import Row, row_of
@@ -47,6 +48,8 @@ class Intervals:
         self._gaps: deque[float] = deque(maxlen=GAPS)
         self._open: tuple[Moment | None, dict[str, float]] | None = None
         self._before: _Held | None = None
+        self._paces = Paces()
+        self._said: set[str] = set()
 
     @property
     def period_s(self) -> float:
@@ -62,7 +65,7 @@ class Intervals:
         self, values: Mapping[str, float], moment: Moment | None, config: Mapping[str, str], number: int
     ) -> Row | None:
         """Take a line in; the row of the one before it, now that it is known what else belonged to that."""
-        row = self.close(config, number)
+        row = self.close(config, number, values)
         self._open = (moment, dict(values))
         return row
 
@@ -71,8 +74,11 @@ class Intervals:
         if self._open is not None:
             self._open[1].update({name: value for name, value in values.items() if name not in self._open[1]})
 
-    def close(self, config: Mapping[str, str], number: int) -> Row | None:
-        """The row of the last line; None where there is none, or it tells of no work that can be counted."""
+    def close(self, config: Mapping[str, str], number: int, after: Mapping[str, float] | None = None) -> Row | None:
+        """The row of the last line; None where there is none, or it tells of no work that can be counted.
+
+        ``after`` is what the line after it says, where there is one.
+        """
         if self._open is None:
             return None
         (told, values), self._open = self._open, None
@@ -95,7 +101,30 @@ class Intervals:
         began = Reading("", "0", unix_s - span_s, moment.monotonic_s - span_s, start | dict.fromkeys(counted, 0.0))
         ended = Reading("", "0", unix_s, moment.monotonic_s, gauges | counted, config)
         row = row_of(Change(began, ended), number)
-        return None if row is None else _with_bounds(row, span_s, moment, guessed=told is None)
+        if row is None:
+            return None
+        ends = (start["running"], gauges["running"]) if start.get("running") and gauges.get("running") else None
+        return _with_bounds(self._sure(row, span_s, ends, values, after), span_s, moment, guessed=told is None)
+
+    def _sure(
+        self,
+        row: Row,
+        span_s: float,
+        ends: tuple[float, float] | None,
+        values: Mapping[str, float],
+        after: Mapping[str, float] | None,
+    ) -> Row:
+        """The row without steps that are not sure; ``ends`` are what ran at both, None where it is not known."""
+        own = _pace(values)
+        if ends is not None:
+            most_per_s = self._paces.most_per_s(max(ends), None if after is None else _pace(after))
+            row, why = checked(row, span_s, ends, most_per_s)
+            if why is not None and why not in self._said:
+                self._said.add(why)
+                self.complaints[why] = None
+        if own is not None and (ends is None or ends[0] == ends[1]):
+            self._paces.note(*own)
+        return row
 
     def _wrong(self, values: Mapping[str, float], moment: Moment) -> bool:
         rates = [values[name] for name in RATES.values() if name in values]
@@ -119,6 +148,14 @@ class Intervals:
             return period_s
         self._gaps.append(gap_s)
         return gap_s
+
+
+def _pace(values: Mapping[str, float]) -> tuple[float, float] | None:
+    """(Running sequences, steps a second) of a line that tells of decode alone."""
+    running, rate = values.get("running", 0.0), values.get("generated_tokens_per_s", 0.0)
+    if values.get("prompt_tokens_per_s") != 0 or not running > 0 or not 0 < rate <= MOST_RATE_PER_S:
+        return None
+    return running, rate / running / max(values.get("acceptance_length", 1.0), 1.0)
 
 
 def _gap_s(before: _Held, moment: Moment) -> float:

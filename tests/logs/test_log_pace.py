@@ -1,0 +1,89 @@
+"""Intervals whose steps cannot be told by what ran at their ends: tokens stay, and nothing is compared with a floor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from logs.log_lines import CONFIG, FITS, POOL, engines_of, told_by, vllm
+
+from rooflens.adapters.logs.pace import ENDS, QUICK
+from rooflens.analyzer.hardware import find_hardware
+from rooflens.analyzer.roofline import analyse_engine
+from rooflens.protocols import Batch
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def told(*lines: str) -> Batch:
+    (batch,) = engines_of([CONFIG, POOL, FITS, *lines])
+    return batch
+
+
+def compared(batch: Batch) -> list[bool]:
+    hardware = find_hardware("h100-sxm5-80")
+    assert batch.info is not None
+    assert hardware is not None
+    info = replace(batch.info, model_config=LLAMA)
+    found: list[bool] = analyse_engine(batch.steps, info, hardware).compared.tolist()
+    return found
+
+
+@pytest.mark.parametrize("rates", [(100.0, 100.0, 2560.0, 100.0), (100.0, 2560.0, 100.0), (100.0, 600.0, 100.0)])
+def test_a_burst_between_two_ends_is_not_compared(rates: Sequence[float]) -> None:
+    """One ran at each line, and 64 between two of them at 25 ms a step: 400 steps, not 25,600."""
+    batch = told(*(vllm(10 * at, rate, running=1, used=0.1) for at, rate in enumerate(rates)))
+    at = rates.index(max(rates))
+    assert compared(batch) == [0 < each != at for each in range(len(rates))]
+    assert told_by(batch, "observed_s")[at] is None
+    assert told_by(batch, "generated_tokens")[at] == 10 * max(rates)
+    assert (told_by(batch, "running")[at], told_by(batch, "kv_blocks_used")[at]) == (1, 10)
+    assert (told_by(batch, "resolution_steps")[at] or 0) <= 1000
+    assert batch.complaints == (QUICK,)
+
+
+def test_a_burst_at_the_first_interval_shows_by_the_line_after_it() -> None:
+    first = vllm(0, 900.0, running=1, used=0.1, prompt=5.0)
+    batch = told(first, *(vllm(10 * at, 2560.0 if at == 1 else 100.0, running=1, used=0.1) for at in range(1, 4)))
+    assert compared(batch) == [False, False, True, True]
+
+
+def test_ends_that_differ_are_not_compared() -> None:
+    running = [8, 8, 2, 2, 2]
+    batch = told(*(vllm(10 * at, 40.0 * each, running=each) for at, each in enumerate(running)))
+    assert compared(batch) == [False, True, False, True, True]
+    assert told_by(batch, "observed_s")[2] is None
+    assert told_by(batch, "resolution_steps")[2] == 800 / 8
+    assert batch.complaints == (ENDS,)
+
+
+def test_ends_that_are_near_each_other_keep_their_time_over_the_fewest_steps() -> None:
+    batch = told(vllm(0, 2000.0, running=100), vllm(10, 2000.0, running=100), vllm(20, 1960.0, running=98))
+    assert told_by(batch, "observed_s")[2] == 10.0
+    assert told_by(batch, "resolution_steps")[2] == 196
+    assert compared(batch) == [False, True, False]
+    assert batch.complaints == ()
+
+
+@pytest.mark.parametrize("running", [[1, 1, 1, 1], [8, 8, 8], [1, 1, 8, 8, 8, 1, 1], [64, 64, 64, 1, 1, 1]])
+def test_steady_decode_is_compared(running: Sequence[int]) -> None:
+    step_s = {1: 0.0158, 8: 0.0376, 64: 0.07}
+    lines = [vllm(10 * at, each / step_s[each], running=each) for at, each in enumerate(running)]
+    alike = [at > 0 and running[at - 1] == each for at, each in enumerate(running)]
+    assert compared(told(*lines)) == alike
+
+
+def test_a_step_that_is_half_as_long_with_shorter_contexts_is_compared_after_a_while() -> None:
+    lines = [vllm(10 * at, 80.0 if at < 8 else 160.0) for at in range(16)]
+    assert compared(told(*lines))[-1]
+
+
+def test_intervals_with_prompts_keep_their_time_and_are_not_compared() -> None:
+    batch = told(vllm(0, 80.0), vllm(10, 80.0), vllm(20, 80.0, prompt=20.0))
+    assert told_by(batch, "observed_s") == [None, 10.0, 10.0]
+    assert compared(batch) == [False, True, False]
