@@ -141,6 +141,7 @@ REQUEST: Mapping[str, str] = {
 STARTUP: Mapping[str, str] = {
     "kv_capacity_tokens": "tokens that the KV pool holds; of a hybrid model concurrency times length is trusted",
     "kv_capacity_said_tokens": "the same as the engine said it, where the two do not agree",
+    "steps_a_line": "decode steps that one decode line stands for",
     "kv_blocks": "KV blocks of the pool",
     "host_kv_blocks": "KV blocks on the host",
     "block_tokens": "tokens of a KV block",

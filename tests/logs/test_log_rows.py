@@ -182,7 +182,7 @@ def test_decode_lines_stand_for_forty_steps() -> None:
     assert told_by(batch, "resolution_steps") == [40, 40]
     assert told_by(batch, "observed_s") == [2.0, 2.0]
     assert told_by(batch, "generated_tokens") == [320, 320]
-    assert told_by(batch, "context_tokens") == [40 * 62_531] * 2
+    assert told_by(batch, "context_tokens") == [40 * (62_531 - 8 * 20.5)] * 2, "the line tells contexts at its end"
     assert told_by(batch, "waiting") == [0, 3]
 
 
