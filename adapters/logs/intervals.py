@@ -14,7 +14,7 @@ from rooflens.adapters.scrape.readings import Reading
 from rooflens.adapters.scrape.rows import Row, row_of
 from rooflens.live_records import Derived
 
-USUAL_S = 10.0  # vLLM's period; its first engine's was 5 s, which the gaps tell
+USUAL_S = 10.0  # vLLM's period, until the gaps tell another: its first engine's was 5 s, and it can be set
 OFF_RATIO = 1.5  # of the period: a longer gap had lines that were not written, for the engine was idle
 SHORTEST_S = 0.5  # lines closer together are of several writers
 MOST_PERIOD_S = 60.0
@@ -38,6 +38,11 @@ class _Held:
     monotonic_s: float
     unix_s: float | None
     values: Mapping[str, float]
+
+    @property
+    def may_work(self) -> bool:
+        """Whether requests were there, or may have been: without any the engine may rest, and then is silent."""
+        return self.values.get("running") != 0 or bool(self.values.get("waiting"))
 
 
 class Intervals:
@@ -90,7 +95,7 @@ class Intervals:
         gauges = {ours: values[line] for ours, line in GAUGES.items() if values.get(line, -1.0) >= 0}
         if "waiting_deferred" in gauges and "waiting" in gauges:
             gauges["waiting_capacity"] = max(gauges["waiting"] - gauges["waiting_deferred"], 0.0)
-        span_s = self._span_s(gap_s)
+        span_s = self._span_s(gap_s, before)
         joined = span_s == gap_s and before is not None
         self._before = _Held(moment.monotonic_s, moment.unix_s, gauges)
         if self._wrong(values, moment):
@@ -140,14 +145,12 @@ class Intervals:
         last_s = self._before.monotonic_s if self._before is not None else 0.0
         return Moment(last_s + self.period_s, None, self.period_s)
 
-    def _span_s(self, gap_s: float | None) -> float:
+    def _span_s(self, gap_s: float | None, before: _Held | None) -> float:
         """The seconds that a line tells of: since the line before, or a period where lines were not written."""
+        if gap_s is not None and gap_s <= MOST_PERIOD_S and before is not None and before.may_work:
+            self._gaps.append(gap_s)
         period_s = self.period_s
-        longest_s = OFF_RATIO * period_s if len(self._gaps) >= SURE_GAPS else MOST_PERIOD_S
-        if gap_s is None or gap_s > longest_s:
-            return period_s
-        self._gaps.append(gap_s)
-        return gap_s
+        return period_s if gap_s is None or gap_s > OFF_RATIO * period_s else gap_s
 
 
 def _pace(values: Mapping[str, float]) -> tuple[float, float] | None:

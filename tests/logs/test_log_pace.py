@@ -87,3 +87,25 @@ def test_intervals_with_prompts_keep_their_time_and_are_not_compared() -> None:
     batch = told(vllm(0, 80.0), vllm(10, 80.0), vllm(20, 80.0, prompt=20.0))
     assert told_by(batch, "observed_s") == [None, 10.0, 10.0]
     assert compared(batch) == [False, True, False]
+
+
+@pytest.mark.parametrize("resting", [(20,), ()])
+def test_a_rest_among_the_first_lines_is_no_work(resting: Sequence[int]) -> None:
+    """vLLM's rate is over its own ten seconds: 45 s without lines before one are not multiplied with it."""
+    lines = [vllm(10, 100.0, running=1)]
+    lines += [vllm(at_s, 50.0, running=0, used=0.0) for at_s in resting]
+    batch = told(*lines, vllm(65, 100.0, running=1), vllm(75, 100.0, running=1))
+    assert told_by(batch, "generated_tokens") == [1000, *(500 for _ in resting), 1000, 1000]
+    assert told_by(batch, "observed_s")[-2:] == [None, 10.0]
+
+
+@pytest.mark.parametrize("period_s", [5, 10, 30, 60])
+def test_the_period_is_told_by_the_gaps_while_it_works(period_s: int) -> None:
+    batch = told(*(vllm(period_s * at, 80.0) for at in range(8)))
+    assert told_by(batch, "generated_tokens")[-1] == 80 * period_s
+    assert told_by(batch, "observed_s")[-1] == period_s
+
+
+def test_rests_are_no_period() -> None:
+    lines = [vllm(60 * at + more, 80.0, running=running) for at in range(9) for more, running in ((0, 8), (10, 0))]
+    assert max(value or 0 for value in told_by(told(*lines), "generated_tokens")) == 800
