@@ -22,8 +22,8 @@ _EDGES = " \t\r\n\"'"
 # A comma; where a sentence ends; vLLM 0.7 forgot one comma, "Waiting: 0 reqs GPU KV cache usage: 0.0%".
 _MARKS = re.compile(r", |\. (?=[#a-z])|(?<=reqs) (?=[A-Z])|[()\[\]{}]")
 
-# What a number is divided by for its unit: exact where a product would not be.
-PARTS_OF: dict[str, float] = {"%": 1e2, "ms": 1e3, "us": 1e6, "ns": 1e9}
+# How many places a number moves for its unit: the decimal is moved, as "90.6 %" is 0.906 and 90.6 / 100 is not.
+PLACES: dict[str, int] = {"%": 2, "ms": 3, "us": 6, "ns": 9}
 # What a number is multiplied with for its unit. Engines divide by powers of 1024 and write GB or GiB alike.
 UNITS: dict[str, float] = {
     "KB": 1024.0,
@@ -60,12 +60,16 @@ def number(text: str) -> tuple[float, str] | None:
     found = NUMBER.match(text)
     if found is None:
         return None
-    value = float(found[0].replace(",", ""))
+    digits = found[0].replace(",", "")
+    value = float(digits)
     if not -LARGEST < value < LARGEST:
         return None
     unit = UNIT.match(text, found.end())
     word = unit[1] if unit else ""
-    return value / PARTS_OF[word] if word in PARTS_OF else value * UNITS.get(word, 1.0), word
+    places = PLACES.get(word)
+    if places is None:
+        return value * UNITS.get(word, 1.0), word
+    return float(f"{digits}e-{places}") if "e" not in digits.lower() else value / 10.0**places, word
 
 
 def parts(text: str) -> list[str]:

@@ -1,13 +1,15 @@
-"""Every form of time stamp, with and without a zone, a year and a fraction."""
+"""Every form of time stamp, with and without a zone, a year and a fraction; numbers with their units."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rooflens.adapters.logs.pairs import number
 from rooflens.adapters.logs.times import stamp
 
 NOW = datetime(2026, 3, 1, 12).timestamp()
@@ -79,3 +81,11 @@ def test_a_stamp_without_a_year_is_of_the_latest_that_is_not_ahead(when: datetim
     now = when.timestamp() + 3600
     found = stamp(f"INFO {when:%m-%d %H:%M:%S} x", now)
     assert found == when.replace(microsecond=0).timestamp()
+
+
+@given(st.integers(0, 100_000), st.sampled_from((("%", 2), ("ms", 3), ("us", 6), ("ns", 9))))
+def test_parts_are_the_decimal_that_is_meant(hundredths: int, unit: tuple[str, int]) -> None:
+    """90.6 % is 0.906; divided by a hundred it would be 0.9059999999999999."""
+    name, places = unit
+    digits = f"{hundredths // 100}.{hundredths % 100:02d}"
+    assert number(f"{digits} {name}") == (float(Decimal(digits).scaleb(-places)), name)
