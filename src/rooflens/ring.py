@@ -184,9 +184,11 @@ def pack_header(slot_count: int, arena_bytes: int, pid: int, rank: int) -> bytes
 
 def parse_header(page: bytes, name: str) -> RingHeader:
     """Read a header page; RooflensError in one line for anything that is no readable ring."""
+    if not page:
+        raise RooflensError(f"{name} is empty: nothing was recorded, or not yet written")
     if len(page) < INFO_OFFSET or page[:8] != MAGIC:
         foreign = page[:8] != MAGIC[: len(page)]
-        why = "it does not begin like one" if foreign else "it is empty or truncated"
+        why = "it does not begin like one" if foreign else "it is truncated"
         raise RooflensError(f"{name} is not a rooflens ring: {why}")
     (_, major, minor, _, slot_bytes, slots, slots_at, arena_at, arena_bytes, _, _, pid, rank,
      unix_ns, mono_ns, layout_at, layout_bytes) = HEADER.unpack_from(page)  # fmt: skip

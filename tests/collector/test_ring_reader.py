@@ -259,8 +259,8 @@ def damaged(raw: bytes, kind: str) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("empty", "empty or truncated"),
-        ("truncated header", "empty or truncated"),
+        ("empty", "bad.ring is empty: "),
+        ("truncated header", "not a rooflens ring: it is truncated"),
         ("truncated", "truncated"),
         ("foreign", "not a rooflens ring"),
         ("newer", "upgrade rooflens"),
