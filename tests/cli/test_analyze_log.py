@@ -12,7 +12,8 @@ from logs.log_lines import CONFIG, FITS, POOL, decode, iteration, prefill, vllm
 
 from rooflens.cli import main
 from rooflens.cli.recorded import said as said_of
-from rooflens.cli.recorded.log import NO_CONTEXTS, NO_HARDWARE, NO_MODEL, NOTHING
+from rooflens.cli.recorded.log import NO_HARDWARE, NO_MODEL, NOTHING
+from rooflens.cli.recorded.log_text import NO_PROMPT_LENGTHS
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
@@ -43,6 +44,17 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["analyze", *arguments]) == 0
     return capsys.readouterr().out
+
+
+def test_blank_cells_of_intervals_with_prompts_are_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [vllm(10 * i, 800.0, prompt=500.0 * (i % 2)) for i in range(8)]
+    path = written(tmp_path / "mixed.log", CONFIG, POOL, FITS, *lines)
+    text = shown(capsys, str(path), *ROOF)
+    assert text.count(NO_PROMPT_LENGTHS) == 1
+    assert f"mixed     {NO_PROMPT_LENGTHS}" in text
+    assert NO_PROMPT_LENGTHS not in shown(capsys, str(path)), "without hardware nothing has a floor"
 
 
 @pytest.fixture
@@ -104,9 +116,44 @@ def test_iterations_are_a_table_of_phases(tmp_path: Path, capsys: pytest.Capture
 
 def test_what_is_missing_is_named_once(periodic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, str(periodic)).count(NO_HARDWARE) == 1
-    assert NO_MODEL in shown(capsys, str(periodic), "--hardware", "h100-sxm5-80")
+    unknown = "the model 'Meta-Llama-3-8B-Instruct' is not known by exactly this name: give --model NAME or config.json"
+    hardware = ("--hardware", "h100-sxm5-80")
+    (data,) = told(capsys, str(periodic), *hardware)
+    assert data["engines"][0]["floor_problem"] == f"{unknown}; nearest: --model meta-llama-3-8b"
     bare = written(tmp_path / "bare.log", vllm(0, 80.0), vllm(10, 80.0))
-    assert NO_CONTEXTS in shown(capsys, str(bare), *ROOF)
+    assert NO_MODEL in shown(capsys, str(bare), *hardware)
+    (data,) = told(capsys, str(bare), *ROOF)
+    assert data["engines"][0]["floor_problem"].startswith(
+        "vllm's log tells no contexts, so there is no floor: the KV pool's size or use is missing"
+    )
+
+
+def test_a_file_type_of_llama_cpp_is_the_format_of_the_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (DATA / "llamacpp" / "server.log").read_text()
+    line = next(line for line in text.splitlines() if "file type" in line)
+    mixed = line[: line.index("file type")] + "file type   = Q4_K - Medium"
+    path = written(tmp_path / "llama.log", text.replace(line, mixed))
+    (data,) = told(capsys, str(path), *ROOF)
+    (engine,) = data["engines"]
+    assert engine["engine"]["quantization"] == "Q4_K - Medium"
+    assert engine["floor_problem"] is None
+
+
+def test_the_log_of_tensorrt_llm_names_what_tells_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The form of docs of TensorRT-LLM 1.0, print_iter_log.
+    form = (
+        "[06/23/2026-10:00:{:02}] [TRT-LLM] [I] iter = {}, global_rank = 0, rank = 0, currank_total_requests = 0/0, "
+        "host_step_time = 10.0ms, prev_device_step_time = 9.0ms, timestamp = 2026-06-23 10:00:{:02}, "
+        "num_scheduled_requests: 8, states = {{'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 8}}"
+    )
+    path = written(tmp_path / "trtllm.log", *(form.format(at, at, at) for at in range(10)))
+    (data,) = told(capsys, str(path), *ROOF)
+    assert data["engines"][0]["floor_problem"] == (
+        "tensorrt-llm's log tells no contexts, so there is no floor: its JSON statistics at /metrics tell them where "
+        "they hold numGenKvTokens (--scrape URL)"
+    )
 
 
 def test_labels_that_are_not_known_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

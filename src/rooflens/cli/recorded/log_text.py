@@ -27,6 +27,7 @@ TIMES = {
 INTERVALS = (
     "times     of intervals are from line to line: pauses between steps are in them; steps are derived, not counted"
 )
+NO_PROMPT_LENGTHS = "no floor of these steps: the lines do not tell how long the prompts are that were computed in them"
 REQUESTS = (
     "times     of requests are those of their decode, as the engine tells them: a step a token but for accepted drafts,"
     " of one sequence alone"
@@ -103,7 +104,15 @@ def _engine(engine: Laid) -> list[str]:
             )
     elif engine.figures is not None:
         lines += interval_table(engine.figures)
+        if engine.analysis is not None:
+            lines += _without_floor(engine.figures)
     return lines
+
+
+def _without_floor(figures: WindowFigures) -> list[str]:
+    """Why the row of a kind with prompts in it has blank cells."""
+    kinds = (name for name, kind in figures.kinds.items() if kind.steps and not kind.compared_steps)
+    return [f"{name:<10}{NO_PROMPT_LENGTHS}" for name in kinds if name in ("mixed", "prefill")]
 
 
 def engine_text(info: EngineInfo) -> str:
