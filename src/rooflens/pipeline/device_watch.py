@@ -25,9 +25,10 @@ from rooflens.device_records import (
     ProcessSample,
     WindowCounters,
 )
-from rooflens.live_records import EngineView
+from rooflens.live_records import EngineView, SourceKind
 from rooflens.metric_records import Sample
 from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.pipeline.device_here import device_here
 from rooflens.pipeline.device_history import DeviceHistory
 from rooflens.pipeline.device_totals import DeviceTotals
 from rooflens.pipeline.engine_devices import Claimant, EngineDevices, engine_devices, parent_here
@@ -151,7 +152,10 @@ class DeviceWatch:
             Claimant(run, engine.info, engine.pid, engine.worker_uuids(), engine.here)
             for run, engine in engines.items()
         ]
-        self._wanted = any(c.here and c.info is not None and c.info.device not in (None, "cpu") for c in claimants)
+        self._wanted = any(
+            c.here and c.info is not None and c.info.device not in (None, "cpu") and _runs_here(engines[c.run])
+            for c in claimants
+        )
         devices = self._history.facts()
         claims = (tuple(claimants), tuple(devices))
         if claims != self._claims:
@@ -212,6 +216,11 @@ class DeviceWatch:
         if not all(samples.values()):
             return None
         return partial(_shares, steps, analysis, samples, self._history.facts_of(found.uuids), self._datasheet)
+
+
+def _runs_here(engine: WatchedEngine) -> bool:
+    """Whether its devices are this machine's. A ring is; a log or a socket may be brought from another machine."""
+    return engine.source is SourceKind.RING or device_here()
 
 
 def _shares(
