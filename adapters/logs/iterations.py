@@ -13,6 +13,9 @@ CAVEATS: Mapping[str, str] = {
     "vllm": "the iteration's elapsed time as the engine tells it: scheduling is not in it",
     "tensorrt-llm": "the iteration's time on the host as the engine tells it; iterations may overlap on the device",
 }
+# Engines whose used blocks, as a number and as a part of the pool, hold those that are kept for reuse too: no measure
+# of contexts, nor of what requests hold.
+KEEP_FOR_REUSE = ("tensorrt-llm",)
 LONGEST_S = 600.0  # of one iteration
 MOST_TOKENS = 1e9
 STAMP_S = 1.0
@@ -22,6 +25,7 @@ class Iterations:
     """The iteration lines of one engine: each row waits for the next one, which tells its device time."""
 
     def __init__(self, engine: str) -> None:
+        self._reuses = engine in KEEP_FOR_REUSE
         self._words = CAVEATS.get(engine, "the iteration's time as the engine tells it")
         self._open: dict[str, float] | None = None
         self._number: float | None = None
@@ -35,7 +39,7 @@ class Iterations:
         follows = number is not None and self._number is not None and number == self._number + 1
         row = self.close(values.get("previous_device_s") if follows else None)
         self._number = number
-        columns = _columns(values, words, pool)
+        columns = _columns(values, words, pool, None if self._reuses else values.get("kv_used_ratio"))
         observed_s = columns.get("observed_s") or 0.0
         self._place(columns, moment, observed_s)
         self._open = columns
@@ -72,7 +76,10 @@ class Iterations:
         columns["submit_monotonic_s"] = output_s - observed_s
 
 
-def _columns(values: Mapping[str, float], words: Mapping[str, str], pool: tuple[int, int] | None) -> dict[str, float]:
+def _columns(
+    values: Mapping[str, float], words: Mapping[str, str], pool: tuple[int, int] | None, used: float | None
+) -> dict[str, float]:
+    """The columns of an iteration; ``used`` is the part of the pool that requests hold, None where it is not known."""
     prompts, prompt_tokens = values.get("context_requests"), values.get("context_tokens")
     decodes, decode_tokens = values.get("generation_requests"), values.get("generation_tokens")
     if decodes is None:
@@ -97,7 +104,7 @@ def _columns(values: Mapping[str, float], words: Mapping[str, str], pool: tuple[
         "generated_tokens": None if decode_tokens != decodes else decodes if prompts == 0 else None,
         "running": values.get("running"),
         "waiting": values.get("waiting"),
-        **_held(values, pool, requests, prompt_tokens, decode_tokens),
+        **_held(values, pool, used, requests, prompt_tokens, decode_tokens),
     }
     if found["kind"] == StepKind.DUMMY:
         found = {name: found[name] for name in ("kind", "sequence", "observed_s", "resolution_steps")}
@@ -129,19 +136,17 @@ def _kind(
 def _held(
     values: Mapping[str, float],
     pool: tuple[int, int] | None,
+    used: float | None,
     requests: float | None,
     prompt_tokens: float | None,
     decode_tokens: float | None,
 ) -> dict[str, float | None]:
     """Contexts: as told, else from the pool, of which each sequence fills its last block by half on average."""
-    used, context = values.get("kv_used_ratio"), values.get("kv_tokens")
+    context = values.get("kv_tokens")
     if context is None and not prompt_tokens:
         context = values.get("generation_kv_tokens")
     blocks = None if used is None or pool is None else used * pool[0]
-    if blocks is None and (held := values.get("kv_blocks_used")) is not None:
-        blocks = held
-    # A number of used blocks counts those that are kept for reuse as well: no measure of contexts.
-    if context is None and used is not None and blocks is not None and pool is not None and requests is not None:
+    if context is None and blocks is not None and pool is not None and requests is not None:
         before = requests * (pool[1] - 1) / 2 + (prompt_tokens or 0) + (decode_tokens or 0)
         context = max(blocks * pool[1] - before, 0.0)
     found: dict[str, float | None] = {"kv_blocks_used": blocks, "context_tokens": context}

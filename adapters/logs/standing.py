@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rooflens.adapters.logs.clock import Moment
+from rooflens.adapters.logs.iterations import KEEP_FOR_REUSE
 from rooflens.live_records import Load, Progress, State
 from rooflens.log_records import LogRecord, RecordKind
 
@@ -20,6 +21,7 @@ class Standing:
         self._waiting: float | None = None
         self._deferred: float | None = None
         self._used: float | None = None
+        self._reuses = False  # what is used is not what requests hold
         self._moved_s: float | None = None
         self._worked_s: float | None = None
 
@@ -27,7 +29,7 @@ class Standing:
         """Take a line in."""
         if record.kind not in TELLING:
             return
-        self.seen = True
+        self.seen, self._reuses = True, record.engine in KEEP_FOR_REUSE
         if moment is None:
             return
         now_s, values = moment.monotonic_s, record.values
@@ -59,7 +61,7 @@ class Standing:
         """
         if self._at_s is None or state is not State.LIVE:
             return Progress(state)
-        used = None if blocks is None or self._used is None else self._used * blocks
+        used = None if blocks is None or self._used is None or self._reuses else self._used * blocks
         capacity = None if self._waiting is None else max(self._waiting - (self._deferred or 0.0), 0.0)
         load = Load(self._at_s, self._running, capacity, self._deferred, used)
         if self._running is None:

@@ -158,6 +158,26 @@ def test_the_device_time_of_a_step_is_on_the_line_after_it() -> None:
     assert told_by(batch, "device_s") == [0.015, None, None], "iteration 7 is missing, and its time is nobody's"
 
 
+@pytest.mark.parametrize("told", [{"kv_blocks_used": 5495.0}, {"kv_used_ratio": 0.9}])
+@pytest.mark.parametrize("tokens", [None, 500.0])
+def test_blocks_kept_for_reuse_are_neither_contexts_nor_held(told: dict[str, float], tokens: float | None) -> None:
+    """TensorRT-LLM#3376: 5,495 used blocks of 64 beside one request whose 16,000 tokens take 250."""
+    values = {"iteration_s": 0.008, "context_requests": 0.0, "context_tokens": 0.0, "generation_requests": 1.0,
+              "kv_blocks": 7240.0, "block_tokens": 64.0, "active_requests": 1.0, "running": 1.0, **told}  # fmt: skip
+    if tokens is not None:
+        values["generation_kv_tokens"] = tokens
+    engines = LogEngines("log", Clock(0.0))
+    engines.take(LogRecord("tensorrt-llm", RecordKind.ITERATION, values, unix_s=BEGIN))
+    engines.flush()
+    (batch,) = engines.drain()
+    assert told_by(batch, "kv_blocks_used") == told_by(batch, "context_blocks") == [None]
+    assert told_by(batch, "context_tokens") == [tokens]
+    assert told_by(batch, "causal_pairs") == [None if tokens is None else tokens + 1]
+    assert batch.progress is not None
+    assert batch.progress.load is not None
+    assert batch.progress.load.kv_blocks_used is None
+
+
 def test_other_ranks_of_one_engine_are_not_counted_again() -> None:
     line = "[TensorRT-LLM][RANK {}] iter = {}, global_rank = {}, rank = {}, host_step_time = 5.0ms, states = {{'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}}"  # noqa: E501
     lines = [line.format(rank, number, rank, rank) for number in range(10) for rank in (0, 1, 2, 3)]
