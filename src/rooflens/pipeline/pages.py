@@ -139,6 +139,7 @@ def _double(name: str, counted: str) -> str:
 
 
 @lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # asked of each page at each turn
 def is_loopback(url: str) -> bool:
     """Whether the page is one of this host, as far as its address tells; one that cannot be read tells nothing."""
     try:
