@@ -28,6 +28,7 @@ UNKNOWN = (
     "it write statistics?"
 )
 QUIET = "no line for {:.0f} s, though requests ran at the last one: has the engine ended?"
+OVER = "standard input ended (--log -): rooflens analyze FILE reads it afterwards"
 DIED = "it is not read any more ({}: {}): please report it"
 
 
@@ -89,7 +90,7 @@ class LogFeed:
 
     def _named(self, problem: str | None) -> str | None:
         """A problem after the name of the log that it is of."""
-        return problem if problem in (None, NOT_READ_YET) else f"{self.name}: {problem}"
+        return problem if problem in (None, NOT_READ_YET, OVER) else f"{self.name}: {problem}"
 
     def _state(self, now_s: float) -> State:
         if self._died or (self._tail is not None and not self._tail.open):
@@ -104,10 +105,12 @@ class LogFeed:
         return now_s - self._heard_s if works else None
 
     def _said(self, now_s: float) -> str | None:
-        if (quiet_s := self._quiet_s(now_s)) is not None:
-            return QUIET.format(quiet_s)
         if not self._records and self._lines >= NOTHING_KNOWN_LINES:
             return UNKNOWN
+        if self._over:
+            return OVER
+        if (quiet_s := self._quiet_s(now_s)) is not None:
+            return QUIET.format(quiet_s)
         return next(iter(self._cutter.problems), None)
 
     def _run(self) -> None:

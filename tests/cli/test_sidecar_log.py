@@ -10,6 +10,7 @@ import pytest
 from cli.test_sidecar import ROOFLENS, sidecar, wait_for
 from logs.log_lines import CONFIG, FITS, POOL, vllm
 
+from rooflens.adapters.logs.follow import OVER
 from rooflens.config import sidecar_settings
 
 TOKENS = 'rooflens_tokens_total{model_name="Meta-Llama-3-8B-Instruct",engine="0",kind="generated"}'
@@ -61,9 +62,14 @@ def test_standard_input_is_a_log(tmp_path: Path) -> None:
     command = [*ROOFLENS, "sidecar", "--listen", "127.0.0.1:0", "--log", "-", *BASE]
     with path.open() as file, subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = [line for line, _ in zip(process.stdout, range(8), strict=False) if "read from its log" in line]
+        said: list[str] = []
+        for line in process.stdout:
+            said.append(line)
+            if OVER in line or len(said) == 12:
+                break
         process.kill()
-    assert said
+    assert [line for line in said if "read from its log" in line]
+    assert said[-1].endswith(f"problem  {OVER}\n")
 
 
 def test_logs_are_settings_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
