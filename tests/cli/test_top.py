@@ -78,6 +78,30 @@ def test_it_attaches_to_a_sidecar_that_runs(
     assert "\x1b" not in text
 
 
+def test_a_single_frame_waits_for_figures_of_a_sidecar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[float] = []
+
+    def waits(seconds: float) -> None:
+        reads.append(seconds)
+        server.export(snapshot_of([made_engine()] if len(reads) >= 3 else [made_engine(windows=())]))
+
+    monkeypatch.setattr(time, "sleep", waits)
+    server = LiveServer("127.0.0.1", 0)
+    server.start()
+    try:
+        server.export(snapshot_of([made_engine(windows=())]))
+        text = shown(capsys, "--url", server.url)
+        assert (len(reads), "no window yet" in text) == (3, False)
+        monkeypatch.setattr(SidecarFeed, "patience_s", 0.0)
+        server.export(snapshot_of([made_engine(windows=())]))
+        assert main(["top", "--once", "--url", server.url]) == 1
+        assert "no window yet" in capsys.readouterr().out
+    finally:
+        server.close()
+
+
 def test_a_sidecar_that_goes_away_leaves_its_last_words(sidecar: LiveServer) -> None:
     feed = SidecarFeed(sidecar.url)
     assert feed.read()["problems"] == []

@@ -37,8 +37,9 @@ from rooflens.ring_folder import default_folder, list_rings
 LEAST_PERIOD_S, MOST_PERIOD_S = 0.2, 3600.0
 ONCE_WIDTH, LEAST_WIDTH = 120, 40  # columns where nobody says how wide the paper is, and the fewest to wrap at
 ONCE_SCRAPE_S, SCRAPE_S = 2.0, 5.0  # one interval between two scrapes is all that a single frame waits for
-ONCE_SCRAPES = 4  # of an engine that rests, no more is to be seen
 TURN_S = 0.25
+EXIT_NO_FIGURES = 1
+ONCE_HELP = "one frame, as soon as there are figures; exit code 1 where a sidecar has none within 30 seconds"
 COUNTER_PERIOD_S = 1.0
 TOKEN_VARIABLE = "ROOFLENS_SCRAPE_TOKEN"
 QUIT_KEYS = ("q", "Q", "\x04")
@@ -57,7 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--model", metavar="NAME|config.json", help="what the engines serve, where they do not say it themselves")
     add("--period", type=float, default=1.0, metavar="S", help="seconds between two frames (default: 1)")
-    add("--once", action="store_true", help="one frame, as soon as there are figures")
+    add(
+        "--once",
+        action="store_true",
+        help="one frame, as soon as there are figures; exit code 1 where a sidecar has none within 30 seconds",
+    )
     add("--json", action="store_true", help="one JSON object a frame, as the sidecar's API gives it")
 
 
@@ -68,8 +73,9 @@ def run(args: argparse.Namespace) -> int:
     feed = choose(args)
     try:
         if args.once:
-            _print(_ready(feed), feed.origin, args.json)
-            return 0
+            frame = _ready(feed)
+            _print(frame, feed.origin, args.json)
+            return EXIT_NO_FIGURES if isinstance(feed, SidecarFeed) and not any(_figures(frame)) else 0
         if args.json or not sys.stdout.isatty():
             while True:
                 _print(feed.read(), feed.origin, args.json)
@@ -176,14 +182,22 @@ def _watch(args: argparse.Namespace, folders: list[Path], pages: list[str], toke
 
 
 def _ready(feed: Feed) -> Mapping[str, Any]:
-    """The first frame in which every engine has a window, or the last one before patience ends."""
-    end_s = time.monotonic() + ONCE_SCRAPES * ONCE_SCRAPE_S
+    """The first frame with figures, or the last one before patience ends.
+
+    Of engines that this process watches, each has figures by then; those of a sidecar may rest for ever.
+    """
+    end_s = time.monotonic() + feed.patience_s
+    enough = any if isinstance(feed, SidecarFeed) else all
     while True:
         frame = feed.read()
-        engines = frame.get("engines") or []
-        if (engines and all(engine.get("windows") for engine in engines)) or feed.complete or time.monotonic() > end_s:
+        if ((figures := _figures(frame)) and enough(figures)) or time.monotonic() >= end_s:
             return frame
         time.sleep(TURN_S)
+
+
+def _figures(frame: Mapping[str, Any]) -> list[bool]:
+    """Of each engine, whether it has a window."""
+    return [bool(engine.get("windows")) for engine in frame.get("engines") or []]
 
 
 def _print(frame: Mapping[str, Any], origin: str, as_json: bool) -> None:

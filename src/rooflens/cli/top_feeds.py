@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 # Somebody looks on, so a sidecar has less time than a page; 64 engines with six windows each are below a megabyte.
 LIMITS = Limits(silence_s=2.0, total_s=3.0, most_bytes=16 << 20)
+ONCE_SCRAPES = 4  # of an engine that rests, no more is to be seen
 
 
 class Feed(Protocol):
     """Anything that yields frames, the newest at each call.
 
-    ``origin`` says in words where they are from; ``complete`` is whether another call at once would bring no more.
+    ``origin`` says in words where they are from; ``patience_s`` is how long a single frame waits for figures, 0 where
+    another call at once would bring no more.
     """
 
     origin: str
-    complete: bool
+    patience_s: float
 
     def read(self) -> Mapping[str, Any]:
         """The frame of now; never raises for an engine's or a network's fault after the first one."""
@@ -40,7 +42,7 @@ class Feed(Protocol):
 class SidecarFeed:
     """Frames of a sidecar that runs; while it does not answer, its last frame with the problem beside it."""
 
-    complete = True  # it has said all that it knows
+    patience_s = 30.0  # one that has just begun makes its first window in ten seconds or more
 
     def __init__(self, url: str) -> None:
         """Ask it once; RooflensError in one line where it does not answer as a sidecar does."""
@@ -90,7 +92,8 @@ class WatchFeed:
 
         places = [*map(str, settings.folders), *settings.scrape_urls]
         self.origin = places[0] if len(places) == 1 else f"{len(places)} places"
-        self.complete = not settings.scrape_urls  # a ring holds its past, a page says something from its second read on
+        # A ring holds its past; a page says something from its second read on.
+        self.patience_s = ONCE_SCRAPES * settings.scrape_s if settings.scrape_urls else 0.0
         self._watch = Watch(settings)
 
     def read(self) -> Mapping[str, Any]:
