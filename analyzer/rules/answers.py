@@ -10,7 +10,6 @@ from rooflens.records import EngineInfo
 LEAST_STEPS = 20  # fewer are noise: one hiccup of the host would be 5 % of all steps
 NO_MODEL = "the model's configuration: --model NAME or config.json"
 NO_HARDWARE = "the hardware: --hardware ID"
-NO_HOOK = "steps one by one: install rooflens into the engine's environment (the hook)"
 NO_QUEUE = "the engine's queue (waiting requests)"
 NO_POOL = "the size of the KV pool and how much of it is used"
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from rooflens.analyzer.rules.answers import LEAST_STEPS, cannot_tell, cleared, firing
 from rooflens.analyzer.rules.answers import price as priced
+from rooflens.analyzer.rules.by_engine import where_it_hangs
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.longest_step import longest_step_s
 from rooflens.analyzer.sums import filled, steps_of
@@ -20,9 +21,9 @@ LEAST_STILL_UNSEEN_S = 30.0
 # By a page a step of one long prompt looks like a hang: so long does a prompt of 100,000 tokens take at 1,700 a second.
 SURE_BY_PAGE_S = 60.0
 TIMES_EXPECTED = 4.0  # the longest recent step varies by less than this from one to the next
-NOT_WHAT_FOR = "what the waiting requests wait for: the hook, or a metrics page of vLLM 0.24 or later"
+NOT_WHAT_FOR = "what the waiting requests wait for: steps one by one (hook, recorder, push), or vLLM 0.24's page"
 UNSURE = 0.6  # of the confidence is left where it may be a long prompt
-CANNOT_SEE = "whether the engine moves: the hook, or a metrics page that answers"
+CANNOT_SEE = "whether the engine moves: a hook, a metrics page that answers, or a log that goes on"
 
 
 def engine_stalled(case: Case) -> Finding:
@@ -37,7 +38,8 @@ def engine_stalled(case: Case) -> Finding:
     without a price until 60 s.
     Requests that are deferred wait for something else than a step and do not count. An engine that sleeps or has ended
     is not stalled, and of one that has made fewer than 20 steps in all it cannot be told: the first steps compile. The
-    price is the engine's time since then, as far as it was watched: all of it is lost. Judged every second.
+    price is the engine's time since then, as far as it was watched: all of it is lost; there is none where it is not
+    known how long a step takes, and a page that tells of no step at all stays a warning. Judged every second.
     """
     progress = case.progress
     if progress is None or progress.state in (State.UNREACHABLE, State.STANDBY):
@@ -46,7 +48,8 @@ def engine_stalled(case: Case) -> Finding:
         return cleared(case, CODE, f"the engine has {progress.state}: it makes no steps")
     if progress.asleep:
         return cleared(case, CODE, "the engine sleeps")
-    longest_s, most_tokens, steps = _recent(case)
+    known_s, most_tokens, steps = _recent(case)
+    longest_s = known_s or 0.0
     expected_s = longest_s * max(1.0, (progress.open_tokens or 0) / most_tokens) if most_tokens else longest_s
     if (progress.open_age_s or 0.0) > max(LEAST_OPEN_S, TIMES_EXPECTED * expected_s):
         expected_s = max(expected_s, longest_step_s(case) or 0.0)
@@ -61,25 +64,27 @@ def engine_stalled(case: Case) -> Finding:
         return _unseen(case, progress, steps)
     evidence = (
         Evidence("stands_still", stood_s, "s"),
-        Evidence("expected", expected_s, "s"),
-        Evidence("longest_recent_step", longest_s, "s"),
+        *((Evidence("expected", expected_s, "s"),) if expected_s else ()),
+        *((Evidence("longest_recent_step", known_s, "s"),) if known_s is not None else ()),
         *((Evidence("open_tokens", progress.open_tokens),) if progress.open_tokens is not None else ()),
         *((Evidence("open_requests", progress.open_requests),) if progress.open_requests is not None else ()),
     )
-    sure = not _by_page(case) or stood_s > max(SURE_BY_PAGE_S, still_limit_s)
-    summary = f"{what} for {stood_s:.0f} s; the longest recent step took {longest_s:.2g} s"
+    ever = known_s is not None or (progress.steps_made or 0) >= LEAST_STEPS  # rows of a page need not hold a step
+    sure = not _by_page(case) or (ever and stood_s > max(SURE_BY_PAGE_S, still_limit_s))
+    summary = f"{what} for {stood_s:.0f} s; "
+    summary += f"the longest recent step took {known_s:.2g} s" if known_s else "how long its steps take is not known"
     confidence = 0.95 if progress.open_age_s is not None else 0.8
-    return _stalled(case, summary, evidence, confidence, _price(stood_s, expected_s), sure)
+    return _stalled(case, summary, evidence, confidence, _price(stood_s, expected_s or None), sure)
 
 
 def _stalled(
-    case: Case, summary: str, evidence: tuple[Evidence, ...], confidence: float, price: Price, sure: bool
+    case: Case, summary: str, evidence: tuple[Evidence, ...], confidence: float, price: Price | None, sure: bool
 ) -> Finding:
     """The finding; where it is not ``sure`` it may be a long prompt, and then nothing is lost."""
     if sure:
-        return firing(case, CODE, summary, evidence, _remedy(case), confidence, price)
-    summary += ": a hang, or a long prompt in one step"
-    return firing(case, CODE, summary, evidence, _remedy(case), confidence * UNSURE, severity=Severity.WARNING)
+        return firing(case, CODE, summary, evidence, where_it_hangs(case.info), confidence, price)
+    summary, confidence = f"{summary}: a hang, or a long prompt in one step", confidence * UNSURE
+    return firing(case, CODE, summary, evidence, where_it_hangs(case.info), confidence, severity=Severity.WARNING)
 
 
 def _by_page(case: Case) -> bool:
@@ -100,16 +105,19 @@ def _unseen(case: Case, progress: Progress, steps: int) -> Finding:
         return cannot_tell(case, CODE, text)
     evidence = (
         Evidence("stands_still", stood_s, "s"),
-        Evidence("expected", mean_s, "s"),
+        *((Evidence("expected", mean_s, "s"),) if mean_s else ()),
         Evidence("steps_made_before", made),
     )
     text = f"requests are there and nothing has been counted for {stood_s:.0f} s, since the first look"
     text += f"; {made:,} steps were made before it"
     sure = stood_s > max(SURE_BY_PAGE_S, limit_s)
-    return _stalled(case, text, evidence, 0.6, _price(stood_s, mean_s), sure)
+    return _stalled(case, text, evidence, 0.6, _price(stood_s, mean_s or None), sure)
 
 
-def _price(stood_s: float, expected_s: float) -> Price:
+def _price(stood_s: float, expected_s: float | None) -> Price | None:
+    """What was lost; None where it is not known how long a step takes."""
+    if expected_s is None:
+        return None
     words = "time since the last step should have ended; it grows until the engine moves again"
     return priced(stood_s - expected_s, stood_s - TIMES_EXPECTED * expected_s, stood_s, stood_s, words)
 
@@ -129,27 +137,18 @@ def _stood(progress: Progress, limit_s: float, still_limit_s: float) -> tuple[fl
     return None, ""
 
 
-def _recent(case: Case) -> tuple[float, float, int]:
-    """(longest step in seconds, most tokens of a step, steps) of what is known of the engine; zeros without any."""
+def _recent(case: Case) -> tuple[float | None, float, int]:
+    """(longest step in seconds, None where none is known, most tokens of a step, steps), zeros without any."""
     tables = [window.steps for window in case.windows] if case.recent is None else [case.recent]
-    longest_s, most_tokens, steps = 0.0, 0.0, 0
+    longest_s: float | None = None
+    most_tokens, steps = 0.0, 0
     for table in tables:
         each = steps_of(table)
         steps += round(float(each.sum()))
         timed = table.where("observed_s")
         if timed.any():
-            longest_s = max(longest_s, float((filled(table, "observed_s") / each)[timed].max()))
+            longest_s = max(longest_s or 0.0, float((filled(table, "observed_s") / each)[timed].max()))
         known = table.where("query_tokens")
         if known.any():
             most_tokens = max(most_tokens, float(np.max((filled(table, "query_tokens") / each)[known])))
-    return longest_s, most_tokens, steps
-
-
-def _remedy(case: Case) -> str:
-    engine = case.info.engine if case.info else ""
-    bound = {
-        "vllm": "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=60 makes the next one end by itself",
-        "sglang": "--watchdog-timeout 60 makes the next one end by itself",
-    }.get(engine)
-    advice = "look where it hangs before restarting: py-spy dump --pid of the engine core and of each worker"
-    return f"{advice}; {bound}" if bound else advice
+    return longest_s or None, most_tokens, steps

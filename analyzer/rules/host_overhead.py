@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rooflens.analyzer.rules.answers import NO_HOOK, active_s, cannot_tell, cleared, firing, setting, too_few
+from rooflens.analyzer.rules.answers import active_s, cannot_tell, cleared, firing, setting, too_few
 from rooflens.analyzer.rules.answers import price as priced
 from rooflens.analyzer.rules.blocked import blocked_gaps_s
 from rooflens.analyzer.rules.bounds import bounds
+from rooflens.analyzer.rules.by_engine import steps_missing
 from rooflens.analyzer.rules.case import Case
 from rooflens.analyzer.rules.counted import device_time_missing
 from rooflens.analyzer.rules.host_counters import by_counters, weighed
@@ -43,14 +44,14 @@ def host_overhead(case: Case) -> Finding:
     engine needs, or that in which no device works beyond a tenth.
     """
     if (few := too_few(case, CODE)) or case.window is None:
-        return few or cannot_tell(case, CODE, NO_HOOK)
+        return few or cannot_tell(case, CODE, steps_missing(case.info))
     return weighed(case, _judge(case, case.window, case.figures[-1]))
 
 
 def _judge(case: Case, window: Window, figures: WindowFigures) -> Finding:
     single = bool((steps_of(window.steps) == 1).all()) and figures.between_s is not None
     if not single or not {"submit_monotonic_s", "output_monotonic_s", "observed_s"} <= window.steps.columns.keys():
-        return by_counters(case, _remedy(case)) or cannot_tell(case, CODE, NO_HOOK)
+        return by_counters(case, _remedy(case)) or cannot_tell(case, CODE, steps_missing(case.info))
     info = case.info
     if info is None or info.async_scheduling is None or info.concurrent_batches is None:
         settings = "whether the engine schedules ahead of the output (its settings)"

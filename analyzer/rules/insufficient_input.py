@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rooflens.analyzer.rules.answers import cannot_tell, cleared, firing
+from rooflens.analyzer.rules.by_engine import kv_pool, single_steps
 from rooflens.analyzer.rules.case import Case
 from rooflens.findings import Code, Evidence, Finding
 
@@ -15,8 +16,8 @@ def insufficient_input(case: Case) -> Finding:
     """Something that verdicts need is missing; one finding lists all of it, each with the option that gives it.
 
     Looked for: the hardware, the model's configuration, whatever else keeps the roofline from being computed, the
-    size of the KV pool, and the steps one by one, which only the hook gives. Too few steps are no finding of this
-    kind: every rule says so itself.
+    size of the KV pool, and the steps one by one, which a hook, the recorder, push or a feed gives. Too few steps are
+    no finding of this kind: every rule says so itself.
     """
     if case.window is None:
         return cannot_tell(case, CODE, "a window with steps")
@@ -38,12 +39,6 @@ def _missing(case: Case) -> Iterator[tuple[str, str]]:
     if case.hardware is not None and info is not None and info.model_config is not None and window.analysis is None:
         yield "roofline", window.problem or "the roofline of this engine cannot be computed"
     if info is None or not info.kv_blocks:
-        yield "kv_pool", "the hook, or a metrics page with the engine's cache configuration"
+        yield "kv_pool", kv_pool(info)
     if not window.source.single_steps:
-        yield "single_steps", _hook(info.engine if info else "")
-
-
-def _hook(engine: str) -> str:
-    if engine == "sglang":
-        return "--enable-metrics gives what there is; single steps need a recorder in the engine"
-    return "install rooflens into the engine's environment; if VLLM_PLUGINS is set, add rooflens to it"
+        yield "single_steps", single_steps(info)

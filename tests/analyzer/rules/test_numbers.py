@@ -120,3 +120,28 @@ def test_all_that_is_missing_is_one_finding_with_the_option_that_gives_each() ->
     assert "pipeline_parallel" in missing(windows=(refused,), roofline=None)["roofline"]
     assert RULES[INSUFFICIENT](replace(case(steps()), windows=(), figures=())).status is Status.CANNOT_TELL
     assert ROOFLINE.hardware.id == "h100-sxm5-80"
+
+
+@pytest.mark.parametrize(
+    ("engine", "single", "pool"),
+    [
+        ("vllm", "VLLM_PLUGINS", "the hook, or a metrics page"),
+        ("sglang", "SGLANG_PLUGINS", "--enable-metrics"),
+        ("transformers", "docs/transformers.md", "the hook"),
+        ("tensorrt-llm", "JSON of each iteration at its /metrics", "JSON at /metrics"),
+        ("llama.cpp", "has no hook", "--log"),
+        ("tgi", "has no hook", "does not tell it"),
+        ("dynamo", "--feed", "--scrape"),
+        ("mine", "docs/push.md", "push"),
+    ],
+)
+def test_what_gives_single_steps_is_told_for_each_engine(engine: str, single: str, pool: str) -> None:
+    info = info_with(engine=engine, kv_blocks=None)
+    by_page = case(window(merged(steps(), 5), info), info=info)
+    found = RULES[INSUFFICIENT](by_page)
+    told = {each.name: str(each.value) for each in found.evidence}
+    assert single in told["single_steps"]
+    assert pool in told["kv_pool"]
+    assert ("VLLM" in f"{told}") is (engine == "vllm")
+    lacks = " ".join(RULES[Code.HOST_OVERHEAD](by_page).missing)
+    assert single in lacks

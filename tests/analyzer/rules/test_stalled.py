@@ -129,6 +129,35 @@ def test_by_a_page_a_hang_may_be_a_long_prompt_for_a_minute(still_s: float, step
     assert by_ring.severity is Severity.CRITICAL, "between two steps there is no prompt"
 
 
+def test_what_is_not_known_of_a_stalled_engine_is_left_out() -> None:
+    """A page whose rows tell no time of a step: neither a figure of 0 s nor a price; critical only if it made steps."""
+    table = merged(steps(), 20)
+    untimed = StepTable({name: column for name, column in table.columns.items() if name != "observed_s"})
+    for made, severity in ((None, Severity.WARNING), (2308, Severity.CRITICAL)):
+        stands = Progress(State.LIVE, still_s=90.0, steps_made=made)
+        found = RULES[Code.ENGINE_STALLED](replace(case(table), progress=stands, recent=untimed))
+        assert (found.status, found.severity, found.price) == (Status.FIRING, severity, None)
+        assert "longest" not in found.summary
+        assert {each.name for each in found.evidence} == {"stands_still"}
+    unseen = RULES[Code.ENGINE_STALLED](Case(progress=Progress(State.LIVE, still_s=90.0, steps_made=2308)))
+    assert (unseen.status, unseen.price) == (Status.FIRING, None)
+    assert {each.name for each in unseen.evidence} == {"stands_still", "steps_made_before"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [("vllm", "VLLM_EXECUTE_MODEL"), ("sglang", "--watchdog-timeout"), ("llama.cpp", "gdb -p PID"), ("tgi", "shard"),
+     ("tensorrt-llm", "--native"), ("dynamo", "workers behind"), ("mine", "gdb -p for others")],
+)  # fmt: skip
+def test_where_to_look_is_told_for_each_engine(engine: str, words: str) -> None:
+    info = replace(INFO, engine=engine)
+    stalled = replace(case(merged(steps(), 20), info=info), progress=Progress(State.LIVE, still_s=90.0))
+    remedy = RULES[Code.ENGINE_STALLED](stalled).remedy or ""
+    assert words in remedy
+    assert ("VLLM" in remedy) is (engine == "vllm")
+    assert ("py-spy" in remedy) is (engine not in ("llama.cpp", "dynamo"))
+
+
 def test_a_prefill_behind_a_long_cached_prefix_is_given_what_its_floor_takes() -> None:
     """8,192 tokens at the end of a million take an H100 seconds by the model alone, a decode step does not."""
     info = replace(INFO, max_context_tokens=1_000_000)
