@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from rooflens.adapters.scrape.address import address_of
 from rooflens.findings import Finding, Status
-from rooflens.live_records import EngineView, Snapshot, SourceKind, State
+from rooflens.live_records import EngineView, Snapshot, SourceHealth, SourceKind, State
+
+if TYPE_CHECKING:
+    from rooflens.pipeline.watch_settings import WatchSettings
 
 NOTHING_YET = (
-    "no engine yet: a vLLM server's page (--scrape URL; while it starts up, wait), an engine with the hook, or "
-    "'rooflens demo' to try; 'rooflens doctor' says what is missing"
+    "no engine yet: a server's metrics page (--scrape URL; while it starts up, wait), its log (--log FILE), an engine "
+    "with the hook, or 'rooflens demo' to try; 'rooflens doctor' says what is missing"
 )
+MOST_NAMED = 3  # of one kind: pages, feeds or logs that are waited for
+WAITS = {
+    SourceKind.METRICS: "the metrics page {} (while the server starts up, wait)",
+    SourceKind.FEED: "forward-pass messages from {}",
+    SourceKind.LOG: "lines of an engine's log in {}",
+    SourceKind.PUSH: "steps that an engine pushes to {}",
+}
 PATIENCE_TURNS = 3  # of the loop: the first answer of a page takes one or two
 
 MOST_AT_ONCE = 10  # problems told of one turn; a folder may be full of rings that cannot be read
@@ -21,8 +33,9 @@ NOT_READ_YET = "not read yet"  # what a page says of itself before its first ans
 class Announcer:
     """An exporter that tells, in one line each, what a snapshot has that the one before it had not."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, say: Callable[[str], None], nothing_yet: str = NOTHING_YET) -> None:
+        """``nothing_yet`` is what is said once where no engine comes, see `nothing_yet_of`."""
+        self._say, self._nothing_yet_line = say, nothing_yet
         self._states: dict[tuple[str, str], tuple[State, float]] = {}
         self._firing: dict[tuple[str, str, str], Finding] = {}
         self._problems: frozenset[str] = frozenset()
@@ -54,7 +67,7 @@ class Announcer:
         if self._turns_without < PATIENCE_TURNS:
             return []
         self._turns_without = None
-        return [NOTHING_YET]
+        return [self._nothing_yet_line]
 
     def _findings(self, snapshot: Snapshot) -> list[str]:
         before, self._firing = self._firing, {}
@@ -72,7 +85,7 @@ class Announcer:
 
     def _hindrances(self, snapshot: Snapshot) -> list[str]:
         before = self._problems
-        told = [source.problem for source in snapshot.sources if source.problem]
+        told = [_told(source) for source in snapshot.sources if source.problem]
         self._problems = frozenset((*snapshot.problems, *told)) - {NOT_READ_YET}
         new = sorted(self._problems - before)
         lines = [f"problem  {line}" for line in new[:MOST_AT_ONCE]]
@@ -81,13 +94,43 @@ class Announcer:
         return lines
 
 
+def nothing_yet_of(settings: WatchSettings) -> str:
+    """What a sidecar of these settings says where no engine comes: what it waits for, else how to come by one."""
+    names = {SourceKind.METRICS: [address_of(url).name for url in settings.scrape_urls]}
+    for feed in settings.feeds:
+        names.setdefault(feed.kind, []).append(feed.health().name)
+    waits = [WAITS[kind].format(_listed(named)) for kind, named in names.items() if named]
+    if not waits:
+        return NOTHING_YET
+    if settings.discover is not None:
+        waits.append("a server on the usual ports of this machine")
+    if settings.use_rings:
+        waits.append("an engine with the hook")
+    *first, last = waits
+    return f"no engine yet: waiting for {', '.join(first)}{' or ' if first else ''}{last}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"
+
+
+def _told(source: SourceHealth) -> str:
+    """What is wrong with a source, with its name where the words lack it."""
+    problem = source.problem or ""
+    if source.kind not in (SourceKind.FEED, SourceKind.LOG) or problem == NOT_READ_YET or source.name in problem:
+        return problem
+    return f"{source.name}: {problem}"
+
+
 def fired(finding: Finding) -> str:
     """A finding that fires, with its price and its remedy, in one line."""
     price = finding.price
     cost = ""
     if price is not None and price.judged_s > 0:
         share, low, high = (s / price.judged_s for s in (price.saved_s, price.saved_low_s, price.saved_high_s))
-        cost = f"; costs {share:.0%} of the engine's time ({low:.0%} to {high:.0%})"
+        interval = f" ({low:.0%} to {high:.0%})" if f"{low:.0%}" != f"{high:.0%}" else ""
+        cost = f"; costs {share:.0%} of the engine's time{interval}"
     remedy = f"; {finding.remedy}" if finding.remedy else ""
     return f"{finding.severity}  {finding.code}: {finding.summary}{cost}{remedy}"
 

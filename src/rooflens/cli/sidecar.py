@@ -1,12 +1,15 @@
 """Watch the engines of this machine: findings as they arise, metrics for Prometheus, an API for everything else.
 
 Reads the rings of engines with the hook as they come and go; without any, the metrics pages of engines on the
-usual ports of this machine, or those that --scrape names. The floor beside each step needs the hardware: --hardware.
+usual ports of this machine, or those that --scrape names; and the logs of --log, the forward-pass messages of --feed,
+and what engines push. The floor beside each step needs the hardware: --hardware.
 Serves /metrics, /healthz and /api/v1/{engines,steps,findings,roofline}; ends in order on SIGTERM and SIGINT.
 
 examples:
   rooflens sidecar --hardware h100-sxm5-80
   rooflens sidecar --scrape http://127.0.0.1:8000/metrics --hardware h100-sxm5-80 --model meta-llama-3-70b
+  rooflens sidecar --log /var/log/llama-server.log --hardware h100-sxm5-80 --model meta-llama-3-8b
+  rooflens sidecar --feed tcp://127.0.0.1:20380 --hardware h100-sxm5-80 --model meta-llama-3-8b
   rooflens sidecar /dev/shm/rooflens-1000 --listen 0.0.0.0:9980
 
 Every option can also be given as a variable, see docs/sidecar.md.
@@ -66,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--scrape-token-file", metavar="FILE", help="holds the bearer token for the pages of --scrape")
     add("--push-token-file", metavar="FILE", help="holds the token with which engines may push their steps")
-    add("--no-rings", action="store_true", help="read no rings, only metrics pages")
+    add("--no-rings", action="store_true", help="read no rings, only pages, feeds, logs and what is pushed")
     add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
     add(
         "--allow-host",
@@ -141,7 +144,7 @@ def _several(flag: str, values: Sequence[str] | None) -> str | None:
 
 
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
-    from rooflens.cli.announce import Announcer
+    from rooflens.cli.announce import Announcer, nothing_yet_of
     from rooflens.cli.devices import NamedDevices, hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.push_named import push_named
@@ -183,7 +186,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
                 voice.say(f"counters  {_counters(watch, here.crashed) if settings.counters else OFF}")
                 voice.say(f"metrics   {server.url}/metrics")
                 voice.say(f"API       {server.url}/api/v1/engines")
-                run_loop(watch, (server, Announcer(voice.say)), stop)
+                run_loop(watch, (server, Announcer(voice.say, nothing_yet_of(watch.settings))), stop)
         finally:
             watch.close()
     finally:

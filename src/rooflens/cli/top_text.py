@@ -119,10 +119,10 @@ def price_text(price: Json) -> str:
     saved, low, high = (price.get(name) or 0.0 for name in ("saved_s", "saved_low_s", "saved_high_s"))
     if not judged_s:
         return seconds_text(saved)
-    return (
-        f"{saved / judged_s:.0%} of the engine's time ({seconds_text(saved)} of {seconds_text(judged_s)}; "
-        f"{low / judged_s:.0%} to {high / judged_s:.0%})"
-    )
+    least, most = f"{low / judged_s:.0%}", f"{high / judged_s:.0%}"
+    interval = f"; {least} to {most}" if least != most else ""
+    times = f"{seconds_text(saved)} of {seconds_text(judged_s)}"
+    return f"{saved / judged_s:.0%} of the engine's time ({times}{interval})"
 
 
 def plain(lines: Iterable[Line]) -> str:
