@@ -55,6 +55,17 @@ def test_a_running_engine_tells_why_it_records_nothing(
     assert words in next_step(tmp_path)
 
 
+def test_the_ways_to_begin_are_those_of_every_engine(tmp_path: Path) -> None:
+    told = next_step(tmp_path)
+    ways = (
+        "of a server that is up",
+        "top --url http://HOST:PORT/metrics",
+        "sidecar --log FILE",
+        "vLLM, SGLang install rooflens",
+    )
+    assert all(way in told for way in ways), told
+
+
 def test_what_a_title_hides_is_read_from_the_server_above(tmp_path: Path) -> None:
     process(tmp_path, 1, "init", "VLLM_PLUGINS=not_its")
     process(tmp_path, 70, "sh -c serve", "ROOFLENS_DISABLE=1")

@@ -18,8 +18,9 @@ from rooflens.ring_folder import DEVICE_SUFFIX, FOLDER_VARIABLE, SUFFIX, default
 LOG_LINE = "rooflens records every step of this engine in ..."
 PAGE_WAY = "name its metrics page once it is up, which needs nothing: rooflens top --url http://HOST:PORT/metrics"
 BEGIN = (
-    "'rooflens demo' shows it at work; of a vLLM server that is up name the metrics page (rooflens top --url "
-    "http://HOST:PORT/metrics); for single steps install rooflens into its environment and start it anew"
+    "'rooflens demo' shows it at work; of a server that is up name the page (rooflens top --url "
+    "http://HOST:PORT/metrics) or log (rooflens sidecar --log FILE); for single steps of vLLM, SGLang install rooflens "
+    "into its environment and start it"
 )
 SERVER_FILES = re.compile(rb"(^|/)vllm/entrypoints/|^vllm\.entrypoints\.")
 CLIENTS = (b"chat", b"complete", b"collect-env")  # verbs of vllm without an engine
