@@ -39,7 +39,6 @@ ONCE_WIDTH, LEAST_WIDTH = 120, 40  # columns where nobody says how wide the pape
 ONCE_SCRAPE_S, SCRAPE_S = 2.0, 5.0  # one interval between two scrapes is all that a single frame waits for
 TURN_S = 0.25
 EXIT_NO_FIGURES = 1
-ONCE_HELP = "one frame, as soon as there are figures; exit code 1 where a sidecar has none within 30 seconds"
 COUNTER_PERIOD_S = 1.0
 TOKEN_VARIABLE = "ROOFLENS_SCRAPE_TOKEN"
 QUIT_KEYS = ("q", "Q", "\x04")
