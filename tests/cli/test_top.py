@@ -191,7 +191,9 @@ def test_faults_of_use_are_one_line(words: list[str], said: str, capsys: pytest.
 
 def test_own_settings_are_not_for_a_sidecar(sidecar: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--once", "--url", sidecar.url, "--hardware", "h100-sxm5-80"]) == 2
-    assert "are for its own watching" in capsys.readouterr().err
+    assert "is a sidecar: give --hardware to it, not to top" in capsys.readouterr().err
+    assert main(["top", "--url", sidecar.url, "--model", "qwen2.5-7b"]) == 2
+    assert "is a sidecar: give --model to it, not to top" in capsys.readouterr().err
 
 
 def test_json_without_end_is_one_object_a_line(

@@ -132,8 +132,11 @@ def _at(args: argparse.Namespace, own_settings: bool) -> Feed:
             raise
         raise RooflensError(no_sidecar) from None
     if not ENGINE_SAMPLE.search(page):
-        hint = ", --hardware and --model are for its own watching" if own_settings else ""
-        raise RooflensError(f"{address.name} is neither a sidecar nor a metrics page of an engine{hint}")
+        if own_settings and find_sidecar(args.url) is not None:
+            given = [flag for flag, value in (("--hardware", args.hardware), ("--model", args.model)) if value]
+            what = " and ".join(given) or "the FOLDER"
+            raise RooflensError(f"{address.name} is a sidecar: give {what} to it, not to top")
+        raise RooflensError(f"{address.name} is neither a sidecar nor a metrics page of an engine")
     return _watch(args, [], [args.url], token)
 
 
