@@ -18,7 +18,7 @@ KEPT = 8
 NEAR = 8 / 7  # of numbers of sequences: 8 and 7 are near each other, 2 and 1 are not
 QUICK_RATIO = 1.5  # contexts change the pace as well, and more slowly
 ENDS = (
-    "other numbers of requests ran at the begin of an interval than at its end: its steps are not known and not "
+    "other numbers of requests ran at the beginning of an interval than at its end: its steps are not known and not "
     "compared with a floor"
 )
 QUICK = (
