@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rooflens.analyzer.file_types import file_type
 from rooflens.analyzer.group_formats import group_formats
 from rooflens.analyzer.number_formats import (
     GGUF_FORMATS,
@@ -16,7 +17,7 @@ from rooflens.analyzer.number_formats import (
     known_format,
     normalise,
 )
-from rooflens.analyzer.quantization import CHOICES, FIXED_METHODS, SAME_METHOD, quantization_of
+from rooflens.analyzer.quantization import FIXED_METHODS, SAME_METHOD, quantization_of
 from rooflens.analyzer.tensor_format import TensorFormat
 from rooflens.arch_records import ModelArch, Quantization, StoredFormat
 from rooflens.records import EngineInfo, RooflensError
@@ -103,14 +104,16 @@ def precision_of(info: EngineInfo, arch: ModelArch) -> Precision:
     """The formats that a running engine states; RooflensError where its quantisation cannot be told.
 
     A method's name alone is believed only where it fixes the size (fp8, modelopt_fp4, mxfp4, ...); for awq, gptq
-    or compressed-tensors the model's own quantization_config, read into ``arch``, decides.
+    or compressed-tensors the model's own quantization_config, read into ``arch``, decides. The type of a GGUF file in
+    llama.cpp's words ("Q4_K - Medium") is that of its weights.
     """
     weights = None
     if arch.quantization is None and arch.weight_format is None:
-        if info.quantization and normalise(info.quantization) in GGUF_FORMATS:
-            weights = info.quantization
-        elif info.quantization:
-            arch = replace(arch, quantization=_named(info.quantization))
+        stored = file_type(info.quantization or "") or info.quantization
+        if stored and normalise(stored) in GGUF_FORMATS:
+            weights = stored
+        elif stored:
+            arch = replace(arch, quantization=_named(stored))
         else:
             weights = info.weight_dtype
     kv = None if info.kv_dtype in (None, "auto") else info.kv_dtype
@@ -130,8 +133,8 @@ def _named(method: str) -> Quantization:
         return quantization_of({"quant_method": name}, {})
     if name not in WEIGHT_FORMATS:
         raise RooflensError(
-            f"quantization {method[:40]!r} does not fix the size of a weight and the model's config "
-            f"has no quantization_config: say --weights {CHOICES}"
+            f"quantization {method[:40]!r} does not fix the size of a weight and the model's config has no "
+            "quantization_config: give --model the path of a config.json that has it"
         )
     return Quantization(name, StoredFormat(name, WEIGHT_FORMATS[name].bytes_per_element))
 
