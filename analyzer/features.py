@@ -13,6 +13,7 @@ from rooflens.analyzer.shared_blocks import SharedBlocks
 from rooflens.analyzer.span_features import span_feature
 from rooflens.analyzer.spans import spanned, split
 from rooflens.analyzer.step_rows import Column, Rows
+from rooflens.analyzer.untold import UntoldColumn
 from rooflens.records import GraphMode, RooflensError, StepKind, StepTable
 
 CHUNK_STEPS = 8192  # a dozen features of them stay in the second-level cache
@@ -191,11 +192,11 @@ class Features:
     def chunks(self, table: StepTable) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.bool_]]]:
         """The steps of ``table`` in order: which, their features (names, steps), and whether all are known (steps,).
 
-        RooflensError for a needed column that the table does not have at all. The matrix is the caller's to change.
+        UntoldColumn for a needed column that the table does not have at all. The matrix is the caller's to change.
         """
         for column in self._needs:
             if column not in table.columns:
-                raise RooflensError(f"the recording has no column {column}: its roofline cannot be computed")
+                raise UntoldColumn(column)
         shared = SharedBlocks(self.names, self._block_tokens, self._kv_groups)
         for start in range(0, len(table), CHUNK_STEPS):
             rows = Rows(table, start, min(start + CHUNK_STEPS, len(table)))

@@ -14,6 +14,7 @@ from rooflens.analyzer.arch import arch_from_config
 from rooflens.analyzer.calibrated import efficiency_from
 from rooflens.analyzer.compiled_rows import Sides, features_of
 from rooflens.analyzer.features import Features
+from rooflens.analyzer.nearest_model import model_unknown
 from rooflens.analyzer.operators import (
     CACHE_NOTE_RATIO,
     ONE_DEVICE,
@@ -37,6 +38,7 @@ from rooflens.records import EngineInfo, RooflensError, StepTable
 
 BETWEEN_RANKS = ("expert_exchange", "token_gather")  # operators that send tokens to other data-parallel ranks
 EAGER_MODES = ("NONE", "EAGER")
+NO_CONFIG = "the engine did not state its model's config: give --model NAME or config.json"
 EXPECTED_NOTE = "the floor reads the fewest experts that a pass can; uniform routing reads more"
 
 
@@ -94,7 +96,7 @@ class Roofline:
         that did not state its model's config, or one that cannot be run so.
         """
         if info.model_config is None:
-            raise RooflensError("the engine did not state its model's config: give --model NAME or config.json")
+            raise RooflensError(model_unknown((info.base_model_name, info.model_name)) or NO_CONFIG)
         arch = arch_from_config(dict(info.model_config), info.model_name or "model")
         if arch.activation_assumed and not info.weight_dtype:
             arch = replace(arch, assumptions=(*arch.assumptions, "no dtype is stated: bf16 is assumed"))

@@ -174,7 +174,7 @@ def test_names_that_are_no_feature(name: str) -> None:
 
 
 def test_a_missing_column_is_named() -> None:
-    with pytest.raises(RooflensError, match="has no column causal_pairs"):
+    with pytest.raises(RooflensError, match=r"no contexts are told \(causal_pairs\)"):
         feature_matrix(table(query_tokens=[1]), ("decode_pairs@w8",))
 
 

@@ -135,7 +135,7 @@ def test_without_observed_times_there_are_bounds_only() -> None:
 
 
 def test_a_missing_column_is_named() -> None:
-    with pytest.raises(RooflensError, match="no column causal_pairs"):
+    with pytest.raises(RooflensError, match=r"no contexts are told \(causal_pairs\)"):
         analyse(table(query_tokens=[1], sampled_rows=[1], context_tokens=[1]), LLAMA, H100, BF16)
 
 

@@ -131,7 +131,7 @@ def test_what_is_missing_is_named_once(periodic: Path, tmp_path: Path, capsys: p
 def test_a_file_type_of_llama_cpp_is_the_format_of_the_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (DATA / "llamacpp" / "server.log").read_text()
+    text = (DATA / "llamacpp" / "server_lv4.log").read_text()
     line = next(line for line in text.splitlines() if "file type" in line)
     mixed = line[: line.index("file type")] + "file type   = Q4_K - Medium"
     path = written(tmp_path / "llama.log", text.replace(line, mixed))
@@ -142,11 +142,12 @@ def test_a_file_type_of_llama_cpp_is_the_format_of_the_weights(
 
 
 def test_the_log_of_tensorrt_llm_names_what_tells_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # The form of docs of TensorRT-LLM 1.0, print_iter_log.
+    # The form of TensorRT-LLM 1.3.
     form = (
-        "[06/23/2026-10:00:{:02}] [TRT-LLM] [I] iter = {}, global_rank = 0, rank = 0, currank_total_requests = 0/0, "
-        "host_step_time = 10.0ms, prev_device_step_time = 9.0ms, timestamp = 2026-06-23 10:00:{:02}, "
-        "num_scheduled_requests: 8, states = {{'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 8}}"
+        "[07/22/2026-00:00:{:02}] [TRT-LLM] [I] [_torch][RANK 0] iter = {}, global_rank = 0, rank = 0, "
+        "num_scheduled_requests = 8, kv_cache_util = 0.100, currank_total_requests = 0/0, host_step_time = 10.0ms, "
+        "prev_device_step_time = 9.0ms, timestamp = 2026-07-22 00:00:{:02}, states = {{'num_ctx_requests': 0, "
+        "'num_ctx_tokens': 0, 'num_generation_tokens': 8}}"
     )
     path = written(tmp_path / "trtllm.log", *(form.format(at, at, at) for at in range(10)))
     (data,) = told(capsys, str(path), *ROOF)

@@ -351,7 +351,8 @@ def test_a_model_that_the_engine_does_not_state_is_taken_from_the_settings(watch
     with made_engine(folder, model_config=None) as engine:
         it, told = watch(), watch(model_config=CONFIG)
         engine.steps(10)
-        assert one(it.turn()).problem == "the engine did not state its model's config: give --model NAME or config.json"
+        unknown = "the model 'llama' is not known by exactly this name: give --model NAME or config.json"
+        assert one(it.turn()).problem == unknown
         assert one(told.turn()).problem is None
 
 

@@ -13,6 +13,7 @@ from rooflens.analyzer.regimes import regime_figures, times_of, with_usual
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.analyzer.rules.case import Case
+from rooflens.analyzer.untold import UntoldColumn, untold
 from rooflens.analyzer.verdicts import Verdicts
 from rooflens.analyzer.window_figures import window_figures
 from rooflens.calibration_records import Calibration, Ceiling
@@ -212,8 +213,9 @@ class WatchedEngine:
             return None
         try:
             analysis = self._roofline.analyse_all(steps)
-        except RooflensError as error:  # a column that this engine does not tell
-            self._no_roofline = str(error)
+        except UntoldColumn as error:
+            name = self.info.engine if self.info else "the engine"
+            self._no_roofline = untold(error.column, name, self.source)
             return None
         self._no_roofline = None
         return analysis

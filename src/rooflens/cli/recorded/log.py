@@ -12,8 +12,10 @@ import numpy as np
 from rooflens.adapters.logs.files import LogFiles
 from rooflens.adapters.logs.lines import LineReader
 from rooflens.analyzer.figures import Summary
+from rooflens.analyzer.nearest_model import model_unknown
 from rooflens.analyzer.roofline import analyse_engine
 from rooflens.analyzer.summary import summarise
+from rooflens.analyzer.untold import UntoldColumn, untold
 from rooflens.analyzer.window_figures import window_figures
 from rooflens.calibration_records import Calibration
 from rooflens.cli.bar import Bar
@@ -29,9 +31,8 @@ from rooflens.records import COLUMN_KINDS, EngineInfo, RooflensError, StepTable
 
 FORMAT = "log"
 NO_HARDWARE = "the hardware is not known: give --hardware ID"
-NO_MODEL = "the log does not name the model, or by no name that is known: give --model NAME or its config.json"
+NO_MODEL = "the log does not name the model: give --model NAME or its config.json"
 NO_STEPS = "the log tells of no step with its time"
-NO_CONTEXTS = "the log tells no contexts (the KV pool's size or use is missing), so there is no floor"
 NOTHING = (
     "no line of it can be read: rings, logs of vLLM, SGLang, TensorRT-LLM and llama.cpp, saved metrics pages, "
     "dynamo.fpm.trace.v1, results of benchmarks and texts of nvidia-smi can"
@@ -143,11 +144,14 @@ def _beside(
 ) -> tuple[StepAnalysis | None, str | None]:
     """The bounds of each row, and in one line why there are none where there are none."""
     if hardware is None or info.model_config is None:
-        return None, NO_HARDWARE if hardware is None else NO_MODEL
+        unknown = model_unknown((info.base_model_name, info.model_name)) or NO_MODEL
+        return None, NO_HARDWARE if hardware is None else unknown
     if not bool(steps.where("context_tokens").any()):
-        return None, NO_CONTEXTS
+        return None, untold("context_tokens", info.engine, SourceKind.LOG)
     try:
         return analyse_engine(steps, info, hardware, calibration), None
+    except UntoldColumn as error:
+        return None, untold(error.column, info.engine, SourceKind.LOG)
     except RooflensError as error:
         return None, str(error)
 
