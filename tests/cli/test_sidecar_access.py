@@ -140,7 +140,7 @@ def test_a_page_that_was_only_found_gets_no_token(monkeypatch: pytest.MonkeyPatc
 
 def test_top_takes_the_variable(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("ROOFLENS_SCRAPE_TOKEN", raising=False)
-    monkeypatch.setattr("rooflens.cli.top.ONCE_SCRAPES", 0.0)
+    monkeypatch.setattr("rooflens.cli.top_feeds.ONCE_SCRAPES", 0.0)
     words = ["top", "--once", "--model", "qwen3-8b", "--url", url]
     assert main(words) == 2
     assert "ROOFLENS_SCRAPE_TOKEN" in capsys.readouterr().err
