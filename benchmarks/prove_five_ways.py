@@ -132,18 +132,19 @@ def figures(rows: Sequence[Step]) -> dict[str, float | None]:
         known = [row for row in rows if all(row[each] is not None for each in (name, *beside))]
         return (float(sum(row[name] for row in known)) if known else None), known
 
-    steps = sum(row["resolution_steps"] or 1 for row in rows)
+    rows = [row for row in rows if row["resolution_steps"] is not None]  # of others it is not known how many they are
+    steps = sum(row["resolution_steps"] for row in rows)
     found: dict[str, float | None] = {"steps": float(steps)}
     for name, column, per in (
         ("batch", "requests", None), ("context_tokens", "context_tokens", "requests"), ("step_s", "observed_s", None),
         ("mbu", "memory_s", "observed_s"),
     ):  # fmt: skip
         value, known = total(column, *([per] if per else []))
-        over = sum(row[per] for row in known) if per else sum(row["resolution_steps"] or 1 for row in known)
+        over = sum(row[per] for row in known) if per else sum(row["resolution_steps"] for row in known)
         found[name] = value / over if value is not None and over else None
     held = [row for row in rows if row["kv_blocks_used"] is not None]
-    weights = sum(row["resolution_steps"] or 1 for row in held)
-    blocks = sum(row["kv_blocks_used"] * (row["resolution_steps"] or 1) for row in held)
+    weights = sum(row["resolution_steps"] for row in held)
+    blocks = sum(row["kv_blocks_used"] * row["resolution_steps"] for row in held)
     found["kv_blocks"] = blocks / weights if weights else None
     return found
 
