@@ -115,6 +115,7 @@ def test_sglang_with_drafts_has_fewer_rows_than_tokens() -> None:
 
 
 def test_the_prefix_with_an_underscore_is_the_same() -> None:
+    """MET-10: both spellings."""
     told = Told()
     told.at(0, sglang(0).replace("sglang:", "sglang_"))
     (batch,) = told.at(5, sglang(5).replace("sglang:", "sglang_"))
@@ -157,6 +158,7 @@ def test_llama_cpp_recorded_from_a_real_server() -> None:
 
 
 def test_llama_cpp_before_its_first_call_says_not_a_number() -> None:
+    """MET-08: a mean before the first call."""
     page = (LLAMA_CPP / "metrics_idle.txt").read_text().replace("per_decode 0", "per_decode -nan")
     engine, found = values(page)
     assert engine == "llama.cpp"
@@ -193,7 +195,7 @@ def test_tgi_has_its_steps_from_the_time_of_its_passes(method: str) -> None:
 
 
 def test_prompts_among_decode_are_mixed_whatever_the_engine() -> None:
-    """A window in which prompts were computed has no decode latency of its own."""
+    """MET-06: A window in which prompts were computed has no decode latency of its own."""
     told = Told()
     told.at(0, sglang(0))
     prefill = sglang(5).replace('mode="prefill_none"} 8', 'mode="prefill_none"} 12')
@@ -208,6 +210,7 @@ def test_prompts_among_decode_are_mixed_whatever_the_engine() -> None:
 
 
 def test_a_hit_rate_of_zero_says_nothing_while_hits_are_counted() -> None:
+    """MET-10: the gauge is set back, the counter is not."""
     told = Told()
     told.at(0, sglang(0))
     text = sglang(5).replace(

@@ -77,6 +77,7 @@ TEXTS = (UNIFIED, REASONS_TEXT, DMON_TEXT, GPM_TEXT, QUERY)
 
 
 def test_a_device_with_unified_memory_tells_no_memory_and_none_is_made_up() -> None:
+    """MET-12."""
     (record,) = read_text(UNIFIED)
     assert record.kind is RecordKind.SENSOR
     assert record.values == {"gpu_busy_ratio": 0.0, "power_w": 11.17, "temperature_celsius": 35.0}
