@@ -1,8 +1,9 @@
 """TensorRT-LLM's iteration statistics: one JSON object a step, in its log, in its files and at ``/metrics``.
 
 Read in cpp/tensorrt_llm/executor/jsonSerialization (0.18 to 1.3), in the C++ GptManager's statistics of 0.5 to 0.17
-(names with blanks), and in issues TensorRT-LLM#3376, #431, tensorrtllm_backend#217 and pull request #13199.
-``iterLatencyMS`` is 0.0 in the first record of a run: that is not a time. ``usedNumBlocks`` counts the blocks that are
+(names with blanks), and in issues TensorRT-LLM#3376, #431, tensorrtllm_backend#217 and pull requests #13199, #14127.
+``iterLatencyMS`` is 0.0 in the first record of a run: that is not a time. Under the overlap scheduler it spans about
+two loops; ``hostStepTimeMS`` is that of one. ``usedNumBlocks`` counts the blocks that are
 kept for reuse: 5,495 with one request and 250 allocated.
 """
 
@@ -28,7 +29,7 @@ MILLI = 1e-3
 KEYS: Mapping[str, tuple[str, float]] = {
     "iter": ("iteration", 1),
     "iterLatencyMS": ("iteration_s", MILLI),
-    "hostStepTimeMS": ("iteration_s", MILLI),
+    "hostStepTimeMS": ("", MILLI),  # see _step_time
     "prevDeviceStepTimeMS": ("previous_device_s", MILLI),
     "newActiveRequestsQueueLatencyMS": ("queue_s", MILLI),
     "numActiveRequests": ("active_requests", 1),
@@ -106,6 +107,8 @@ PARTS = ("inflightBatchingStats", "staticBatchingStats", "kvCacheStats", "specDe
 LATENCY = "iterLatencyMS"  # that of drafting has the same name in its own part
 RANKS = {"attentionDpRank": "dp", "rank": "rank"}
 TIMESTAMPS = ("timestamp", "Timestamp")
+HOST_STEP, SCHEDULER_MODE = "hostStepTimeMS", "schedulerMode"
+TEXTS = (*TIMESTAMPS, SCHEDULER_MODE)
 # A 0 of these is no measurement: nothing takes no time, and no draft is verified in nothing.
 NOT_ZERO = ("iteration_s", "previous_device_s", "acceptance_length")
 
@@ -119,12 +122,26 @@ def stats_record(data: Mapping[str, Any], now_unix_s: float = math.inf) -> LogRe
     unknown: list[str] = []
     ranks: dict[str, int] = {}
     _read(data, values, ranks, unknown, 0)
+    _step_time(data, values)
     for name in NOT_ZERO:
         if values.get(name) == 0:
             del values[name]
     told = next((data[key] for key in TIMESTAMPS if isinstance(data.get(key), str)), "")
     unix_s = stamp(told[:64], 0.0)
     return LogRecord(ENGINE, RecordKind.ITERATION, values, {}, ranks, unix_s, tuple(unknown))
+
+
+def _step_time(data: Mapping[str, Any], values: dict[str, float]) -> None:
+    """The host's time of a step before the latency, wherever it stands; under overlap a latency is no step's time."""
+    host_ms = data.get(HOST_STEP)
+    if _is_number(host_ms) and host_ms > 0:
+        values["iteration_s"] = host_ms / 1e3
+    elif data.get(SCHEDULER_MODE) == "overlap":
+        values.pop("iteration_s", None)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def _read(
@@ -138,9 +155,9 @@ def _read(
             elif key not in PARTS:
                 _name(key, unknown)
             continue
-        if value is None or isinstance(value, list | str) or key in TIMESTAMPS:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+        if isinstance(value, str) and key not in TEXTS and key not in KEYS and key not in RANKS:
+            _name(key, unknown)
+        if key in TEXTS or not _is_number(value):
             continue
         if key in RANKS:
             ranks[RANKS[key]] = int(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from line_samples import read, samples
@@ -14,6 +15,12 @@ from rooflens.log_records import RecordKind
 
 (FIRST,) = (sample.lines[0] for sample in samples() if sample.name == "TR-02")
 DATA = json.loads(FIRST)
+# NVIDIA/TensorRT-LLM, pull request 14127.
+OVERLAP = json.loads(
+    '{"iter":12,"iterLatencyMS":26.4,"hostStepTimeMS":13.1,"prevDeviceStepTimeMS":12.7,"numActiveRequests":4,'
+    '"inflightBatchingStats":{"numContextRequests":0,"numCtxTokens":0,"numGenRequests":4,"numScheduledRequests":4},'
+    '"schedulerMode":"overlap","timestamp":"05-14-2026 16:54:34.140189"}'
+)
 
 
 def test_the_first_record_has_no_time() -> None:
@@ -39,6 +46,27 @@ def test_the_latency_of_drafting_is_not_the_step_s() -> None:
     assert record.values["drafted_tokens"] == 9
     assert record.values["acceptance_length"] == 2.5
     assert "iteration_s" not in stats_record({"specDecodingStats": data["specDecodingStats"]}).values
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_host_s_time_of_a_step_wins_over_a_latency_of_two_loops(backwards: bool) -> None:
+    data = dict(reversed(OVERLAP.items())) if backwards else OVERLAP
+    record = stats_record(data)
+    assert record.values["iteration_s"] == pytest.approx(0.0131)
+    assert record.values["previous_device_s"] == pytest.approx(0.0127)
+    assert record.unknown == ()
+
+
+def test_under_overlap_a_latency_alone_is_no_time_of_a_step() -> None:
+    alone = {key: value for key, value in OVERLAP.items() if key != "hostStepTimeMS"}
+    assert "iteration_s" not in stats_record(alone).values
+    assert "iteration_s" not in stats_record({"hostStepTimeMS": 0.0, **alone}).values
+    plain = {**alone, "schedulerMode": "non_overlap"}
+    assert stats_record({"hostStepTimeMS": 0.0, **plain}).values["iteration_s"] == pytest.approx(0.0264)
+
+
+def test_a_text_under_a_key_that_is_not_known_is_named() -> None:
+    assert stats_record({**OVERLAP, "novelMode": "x"}).unknown == ("novelMode",)
 
 
 def test_ranks_of_attention_parallelism_and_keys_of_a_version_to_come() -> None:
