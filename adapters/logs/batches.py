@@ -157,9 +157,9 @@ class _Interval:
         values, prefills = self.values, self.prefills
         rows, generated = self.sequences * self.steps, self.sequences * self.steps * self.length
         mixed = prefills.batches > 0
-        tokens, drafts = values.get("kv_used_tokens"), self.facts.get("speculative_tokens")
+        tokens, verified = values.get("kv_used_tokens"), self.facts.get("speculative_tokens")
         kind = StepKind.MIXED if mixed else StepKind.VERIFY if self.length > 1 else StepKind.DECODE
-        query = generated if self.length == 1 else rows * (1 + drafts) if drafts else None
+        query = generated if self.length == 1 else rows * verified if verified else None
         context = self._context(tokens)
         columns: dict[str, float | None] = {
             "sequence": number,

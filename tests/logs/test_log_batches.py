@@ -59,6 +59,14 @@ def test_rows_follow_each_other_where_stamps_are_whole_seconds() -> None:
     assert sum(value or 0 for value in told_by(batch, "observed_s")) == pytest.approx(38 * 1.6)
 
 
+def test_the_verified_root_is_one_of_sglang_s_draft_tokens() -> None:
+    """Its verification has as many tokens of each sequence as speculative_num_draft_tokens: steps + 1 (0.5.23)."""
+    lines = [decode(4 * i, 400.0).replace("gen throughput", "accept len: 2.50, gen throughput") for i in range(3)]
+    batch = only([ARGS.format("decode_log_interval=40, speculative_num_draft_tokens=4"), *lines])
+    assert told_by(batch, "requests") == [320] * 2
+    assert told_by(batch, "query_tokens") == told_by(batch, "sampled_rows") == [4 * 320] * 2
+
+
 def test_pages_are_blocks_of_their_size() -> None:
     """A quarter of 262,144 tokens in pages of 64 is 1,024 blocks."""
     lines = [decode(2 * i, 160.0, tokens=65_536).replace("usage: 0.12", "usage: 0.25") for i in range(3)]
