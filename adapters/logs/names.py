@@ -229,6 +229,7 @@ WORDS: Mapping[str, str] = {
     "graph_mode": "how graphs are captured",
     "graph_sizes": "batches that are captured, blanks between them",
     "speculative_method": "how drafts are made",
+    "drafter": "whose totals since the start a line tells, of several that make drafts",
     "scheduler_policy": "how requests are scheduled",
     "preemption_mode": "how KV is taken from a request",
     "role": "prefill or decode, of an engine that does only that",

@@ -88,6 +88,7 @@ class Said:
         self.last_unix_s: float | None = None
         self.gauges: dict[str, Gauge] = {}
         self.drafts: Counter[str] = Counter()
+        self.drafter_totals: dict[tuple[str, str], dict[str, int]] = {}  # by source and drafter: the last told
         self.acceptance_length = Gauge()
         self.preempted = 0.0
         self.facts: dict[str, float | str] = {}
@@ -136,7 +137,9 @@ class Said:
 
     def _speculation(self, record: LogRecord) -> None:
         values = record.values
-        if "system_efficiency_ratio" in values:  # counted since the engine began
+        if (drafter := record.words.get("drafter")) is not None:
+            self._drafter(record, drafter)
+        elif "system_efficiency_ratio" in values:  # counted since the engine began
             for name in DRAFTS:
                 self.drafts[name] = int(max(self.drafts[name], values.get(name, 0.0)))
         elif all(values.get(name, -1.0) >= 0 for name in DRAFTS):
@@ -144,6 +147,14 @@ class Said:
                 self.drafts[name] += int(values[name])
         if values.get("acceptance_length", 0.0) >= 1:
             self.acceptance_length.add(values["acceptance_length"])
+
+    def _drafter(self, record: LogRecord, drafter: str) -> None:
+        """Totals since the start: each line holds the one before it."""
+        key = (record.words.get("source", ""), drafter)
+        if all(record.values.get(name, -1.0) >= 0 for name in DRAFTS) and (
+            key in self.drafter_totals or len(self.drafter_totals) < MOST_NAMES
+        ):
+            self.drafter_totals[key] = {name: int(record.values[name]) for name in DRAFTS}
 
     def _drain(self) -> None:
         self._since = 0
@@ -174,11 +185,15 @@ class Said:
         }
 
     def speculation(self) -> dict[str, float] | None:
-        """Drafts over the whole log, None where none is told."""
-        drafted, accepted = (self.drafts[name] for name in DRAFTS)
+        """Drafts over the whole log, None where none is told; without counts where lines tell the length alone.
+
+        Totals of drafters count the drafts of requests once more: they stand in where no request tells its own.
+        """
+        parts = [self.drafts] if self.drafts else list(self.drafter_totals.values())
+        drafted, accepted = (sum(part[name] for part in parts) for name in DRAFTS)
         if not drafted and not self.acceptance_length.lines:
             return None
-        found: dict[str, float] = {"drafted_tokens": drafted, "accepted_tokens": accepted}
+        found: dict[str, float] = {"drafted_tokens": drafted, "accepted_tokens": accepted} if parts else {}
         if drafted:
             found["acceptance_ratio"] = accepted / drafted
         if self.acceptance_length.lines:
