@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from rooflens.adapters.logs.prefix import ranks_of
 from rooflens.adapters.logs.times import stamp
@@ -140,7 +140,7 @@ def _step_time(data: Mapping[str, Any], values: dict[str, float]) -> None:
         values.pop("iteration_s", None)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
