@@ -9,6 +9,7 @@ from typing import Any
 
 from rooflens.adapters.scrape.address import Address
 from rooflens.adapters.scrape.fetch import Limits, fetch
+from rooflens.adapters.scrape.readings import NAMES_NONE
 from rooflens.adapters.scrape.server_facts import ASKED, facts_from
 from rooflens.records import EngineInfo, RooflensError
 
@@ -23,7 +24,6 @@ FOLDERS = ("/metrics", "/prometheus")
 INSTEAD: Mapping[str, str] = {"/get_server_info": "/server_info"}  # the same under its older name
 # What holds for every model of a server.
 OF_THE_SERVER = ("engine_version",)
-UNNAMED = (None, "undefined")  # TensorRT-LLM 1.0's label of a model that it does not know
 UNTOLD: Mapping[str, Any] = {"tensor_parallel": 1, "data_parallel": 1, "pipeline_parallel": 1}
 
 
@@ -79,7 +79,7 @@ def with_facts(info: EngineInfo, facts: Mapping[str, Any], only_model: bool) -> 
     """
     told = dict(facts)
     names = [told.pop("model_name", None), told.pop("base_model_name", None)]
-    own = None if info.model_name in UNNAMED else info.model_name
+    own = None if (info.model_name or "").lower() in NAMES_NONE else info.model_name
     if not only_model or (own is not None and names[0] is not None and own not in names):
         told, names = {name: told[name] for name in OF_THE_SERVER if name in told}, [None, None]
     if info.kv_blocks is not None or info.block_tokens is not None:  # they belong together

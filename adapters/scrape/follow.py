@@ -13,7 +13,7 @@ from rooflens.adapters.scrape.change import Change
 from rooflens.adapters.scrape.completions import Completions
 from rooflens.adapters.scrape.lives import Life
 from rooflens.adapters.scrape.pool import pool_of, positive
-from rooflens.adapters.scrape.readings import Reading
+from rooflens.adapters.scrape.readings import NAMES_NONE, Reading
 from rooflens.adapters.scrape.rows import Row, row_of, table_of
 from rooflens.adapters.scrape.standing import has_requests, has_work, load_of, mean_step_s, steps_made
 from rooflens.live_records import Progress, State
@@ -230,6 +230,7 @@ class Follower:
         given, pool = self._given, pool_of(reading)
         run = (started_unix_s, self._begun) if started_unix_s or self._begun else (self._page, self._number)
         text = "|".join(map(str, (reading.engine_kind, reading.model_name, reading.engine, *run)))
+        model_name = reading.model_name.rstrip("/").rpartition("/")[2]
         caching = {"True": True, "False": False}.get(reading.config.get("enable_prefix_caching", ""))
         return EngineInfo(
             instance="metrics-" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -237,7 +238,7 @@ class Follower:
             engine_version=given.engine_version,
             rank=int(reading.engine) if reading.engine.isdecimal() and len(reading.engine) < 7 else 0,
             start_unix_s=started_unix_s,
-            model_name=reading.model_name.rstrip("/").rpartition("/")[2] or None,
+            model_name=None if model_name.lower() in NAMES_NONE else model_name,
             model_config=given.model_config,
             weight_dtype=given.weight_dtype,
             quantization=given.quantization,

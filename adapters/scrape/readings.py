@@ -13,6 +13,7 @@ from rooflens.adapters.scrape.names import Meaning, Names
 from rooflens.adapters.scrape.text import Labels, Sample, Samples
 
 MODEL, ENGINE, PID = "model_name", "engine", "pid"
+NAMES_NONE = frozenset(("", "undefined", "unknown", "none", "empty"))  # words for a model that an engine does not know
 ALL_RANKS = "the page counts {names} for all ranks together: for one of them they are not known"
 # An engine that does not number itself is the first one.
 FIRST_ENGINE = "0"

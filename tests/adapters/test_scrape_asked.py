@@ -213,3 +213,10 @@ def test_what_is_taken_of_the_servers_facts(own: dict[str, Any], only_model: boo
     info = with_facts(EngineInfo("i", "vllm", **own), FACTS, only_model)
     assert {name: getattr(info, name) for name in expected} == expected
     assert info.engine_version == "1"
+
+
+@pytest.mark.parametrize("name", ["undefined", "Unknown", "None", "empty"])
+def test_a_word_for_no_model_is_no_name(name: str) -> None:
+    """TensorRT-LLM 1.0 labels its series with model_name="undefined"; where nothing else names it, it is not known."""
+    (info,), _ = told({"/metrics": page(model=name)})
+    assert info.model_name is None
