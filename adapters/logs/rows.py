@@ -79,6 +79,8 @@ class LogEngine:
         since_s = self.iterations.open_since_s
         if before_s is None or (since_s is not None and since_s < before_s):
             self.keep(self.iterations.close())
+        for row in self.requests.close(before_s):
+            self.keep(row)
 
     def keep_interval(self, row: Row | None) -> None:
         """Put the row of an interval behind the others, unless each step is told of by itself."""
@@ -208,7 +210,8 @@ class LogEngines:
         elif kind is RecordKind.PREEMPTION:
             engine.decodes.preempt(values)
         elif kind is RecordKind.TIMING:
-            engine.keep(engine.requests.take(record, moment, engine.numbered + 1, engine.facts.get("slots")))
+            for row in engine.requests.take(record, moment, engine.facts.get("slots")):
+                engine.keep(row)
 
     def flush(self, before_s: float | None = None) -> None:
         """See LogEngine.flush."""

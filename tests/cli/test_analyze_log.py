@@ -190,7 +190,25 @@ def test_the_log_of_a_real_llama_cpp_server(capsys: pytest.CaptureFixture[str]) 
     assert data["records_by_kind"]["timing"] == 6
     assert data["engines"][0]["engine"]["model_name"] == "tiny-random-llama"
     assert data["engines"][0]["intervals"]["generated_tokens"] == 1370 - 6  # first ones came of prompts
-    assert "of one sequence alone" in shown(capsys, str(DATA / "llamacpp" / "server_lv4.log"))
+    assert "ran alone" not in shown(capsys, str(DATA / "llamacpp" / "server_lv4.log")), "each ran beside another one"
+
+
+def test_the_words_about_times_of_requests_stand_only_where_there_are_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without stamps it is not known which requests ran alone: no row has a time."""
+    block = [
+        "slot print_timing: id  0 | task 1 |        eval time =    3200.00 ms /   101 tokens",
+        "slot print_timing: id  0 | task 1 |       total time =    3300.00 ms /   111 tokens",
+        "slot      release: id  0 | task 1 | stop processing: n_tokens = 110, truncated = 0",
+    ]
+    unsure = shown(capsys, str(written(tmp_path / "unsure.log", *block, *block)))
+    assert "does not say when requests began" in unsure
+    assert "those that ran alone" not in unsure
+    stamped = (f"2026-06-23T10:0{at}:00.5Z {line}" for at in range(3) for line in block)
+    sure = shown(capsys, str(written(tmp_path / "sure.log", *stamped)))
+    assert "those that ran alone" in sure
+    assert "does not say when requests began" not in sure
 
 
 def test_memory_is_bounded_by_the_newest_rows(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from logs.log_lines import engines_of, told_by
+import datetime
 
+from logs.log_lines import BEGIN, engines_of, told_by
+
+from rooflens.adapters.logs.clock import Clock
+from rooflens.adapters.logs.lines import LineReader
 from rooflens.adapters.logs.requests import OVERLAP, UNSURE
+from rooflens.adapters.logs.rows import LogEngines
 from rooflens.protocols import Batch
 from rooflens.records import StepKind
 
@@ -96,3 +101,50 @@ def test_without_lines_of_their_begin_requests_of_slots_are_not_timed() -> None:
 def test_what_ran_before_the_log_began_is_not_known_until_all_slots_are_idle() -> None:
     lines = [begun(1, 0, 7), *ended(3, 0, 101, 1900.0, 7), idle(3), begun(4, 0, 8), *ended(6, 0, 101, 1900.0, 8)]
     assert told_by(only(lines), "observed_s") == [None, 1.9]
+
+
+def stamped(at_s: float, slot: int = 0, ms: float = 3200.0, task: int = 1) -> list[str]:
+    """The block of a request that ended then, as a container runtime writes it: its lines with a date."""
+    when = datetime.datetime.fromtimestamp(BEGIN + at_s + 0.25, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return [f"{when} {line.partition(' I ')[2]}" for line in ended(0, slot, 101, ms, task)]
+
+
+def test_a_stamp_less_the_total_time_tells_when_a_request_began() -> None:
+    batch = only([line for at_s in (60, 120, 180) for line in stamped(at_s)])
+    assert told_by(batch, "observed_s") == [3.2] * 3
+    assert told_by(batch, "resolution_steps") == [100] * 3
+    assert batch.complaints == ()
+
+
+def test_spans_of_requests_that_overlap_tell_which_ran_alone() -> None:
+    """The second one ran from 105 to 135 s: the first ended within it, the third began after it."""
+    batch = only([*stamped(60), *stamped(120), *stamped(135, 1, 30_000.0), *stamped(180, 1)])
+    assert told_by(batch, "observed_s") == [3.2, None, None, 3.2]
+    assert told_by(batch, "resolution_steps") == [100, 50, 50, 100]
+    assert batch.complaints == (OVERLAP,)
+
+
+def test_a_request_without_a_span_leaves_all_unsure() -> None:
+    no_total = [line for line in stamped(120) if "total time" not in line]
+    given_up = [stamped(120, 1)[-1]]
+    for odd in (no_total, given_up):
+        batch = only([*stamped(60), *odd, *stamped(180)])
+        assert set(told_by(batch, "observed_s")) == {None}
+        assert batch.complaints == (UNSURE,)
+
+
+def test_a_slot_that_is_released_before_its_times_is_the_same_request() -> None:
+    """The order of the server in 2024 and 2025."""
+    released = [[block[-1], *block[:-1]] for block in map(stamped, (60, 120))]
+    assert told_by(only([line for block in released for line in block]), "observed_s") == [3.2] * 2
+
+
+def test_of_a_log_that_goes_on_another_request_may_still_run() -> None:
+    engines, reader = LogEngines("log", Clock()), LineReader(now_unix_s=BEGIN + 86_400)
+    for line in stamped(60):
+        for record in reader.take(line):
+            engines.take(record, 60.0, BEGIN + 60)
+    engines.flush(70.0)
+    (batch,) = engines.drain()
+    assert told_by(batch, "observed_s") == [None]
+    assert batch.complaints == (UNSURE,)

@@ -30,7 +30,7 @@ INTERVALS = (
 NO_PROMPT_LENGTHS = "no floor of these steps: the lines do not tell how long the prompts are that were computed in them"
 REQUESTS = (
     "times     of requests are those of their decode, as the engine tells them: a step a token but for accepted drafts,"
-    " of one sequence alone"
+    " of those that ran alone"
 )
 SHOWN_FACTS = (
     "engine_version", "model_name", "base_model_name", "architecture", "weight_dtype", "quantization", "kv_dtype",
@@ -63,9 +63,13 @@ def text_of(
     lines += ["", *_gauges(said), *_beside(said)]
     lines += [TIMES[name] for name in said.by_engine if name in TIMES and said.counts["iteration"]]
     lines += [INTERVALS] if said.counts["interval"] or said.counts["decode"] else []
-    lines += [REQUESTS] if said.counts["timing"] and any(len(engine.steps) for engine in engines) else []
+    lines += [REQUESTS] if said.counts["timing"] and any(_timed(engine) for engine in engines) else []
     lines += _floor(engines, hardware)
     return "\n".join(map(one_line, [*lines, *_warnings(files, said, engines)]))
+
+
+def _timed(engine: Laid) -> bool:
+    return "observed_s" in engine.steps.columns and bool(engine.steps.where("observed_s").any())
 
 
 def _written_by(said: Said) -> str:
