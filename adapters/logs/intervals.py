@@ -97,8 +97,12 @@ class Intervals:
             gauges["waiting_capacity"] = max(gauges["waiting"] - gauges["waiting_deferred"], 0.0)
         span_s = self._span_s(gap_s, before)
         joined = span_s == gap_s and before is not None
+        measured = joined or (gap_s is not None and len(self._gaps) >= SURE_GAPS)
         self._before = _Held(moment.monotonic_s, moment.unix_s, gauges)
         if self._wrong(values, moment):
+            return None
+        if not measured:  # a rate over a time that nothing tells: the first line's, or after a rest among the first
+            self._note(values)
             return None
         start = {**(before.values if joined and before is not None else {})}
         counted = {**_counted(values, span_s)}
@@ -120,16 +124,19 @@ class Intervals:
         after: Mapping[str, float] | None,
     ) -> Row:
         """The row without steps that are not sure; ``ends`` are what ran at both, None where it is not known."""
-        own = _pace(values)
         if ends is not None:
             most_per_s = self._paces.most_per_s(max(ends), None if after is None else _pace(after))
             row, why = checked(row, span_s, ends, most_per_s)
             if why is not None and why not in self._said:
                 self._said.add(why)
                 self.complaints[why] = None
-        if own is not None and (ends is None or ends[0] == ends[1]):
-            self._paces.note(*own)
+        if ends is None or ends[0] == ends[1]:
+            self._note(values)
         return row
+
+    def _note(self, values: Mapping[str, float]) -> None:
+        if (own := _pace(values)) is not None:
+            self._paces.note(*own)
 
     def _wrong(self, values: Mapping[str, float], moment: Moment) -> bool:
         rates = [values[name] for name in RATES.values() if name in values]

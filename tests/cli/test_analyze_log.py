@@ -175,7 +175,7 @@ def test_a_rotated_log_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert data["files"] == 3
         assert data["records_by_kind"]["interval"] == 30
         assert data["engines"][0]["engine"]["engine_version"] == "0.32.0"
-        assert data["engines"][0]["intervals"]["generated_tokens"] == 30 * 8000
+        assert data["engines"][0]["intervals"]["generated_tokens"] == 29 * 8000
 
 
 def test_ranks_and_other_engines_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,7 @@ def test_it_follows_a_log_through_rotation(tmp_path: Path) -> None:
     with sidecar("--log", str(path), *BASE) as run:
         assert "not there yet" in run.line("problem .*server.log")
         path.write_text("\n".join([CONFIG, POOL, FITS, ""]))
+        writer.line(50.0)  # of a time that nothing tells
         writer.line(100.0)
         assert run.line("live").endswith("Meta-Llama-3-8B-Instruct/0  live: vllm 0.32.0, read from its log")
         wait_for(run, TOKENS, 1000.0)
@@ -58,6 +59,7 @@ def test_standard_input_is_a_log(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     writer = Writer(path)
     path.write_text("\n".join([CONFIG, POOL, FITS, ""]))
+    writer.line(50.0)
     writer.line(100.0)
     command = [*ROOFLENS, "sidecar", "--listen", "127.0.0.1:0", "--log", "-", *BASE]
     with path.open() as file, subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, text=True) as process:

@@ -27,16 +27,31 @@ def only(lines: list[str]) -> Batch:
 def test_intervals_tell_tokens_steps_and_contexts() -> None:
     """800 tokens/s over 10 s of 8 sequences are 1,000 steps; a tenth of 10,000 blocks holds 2,000 tokens each."""
     batch = only([CONFIG, POOL, FITS, *(vllm(10 * i, 800.0, waiting=2) for i in range(4))])
-    assert told_by(batch, "generated_tokens") == [8000] * 4
-    assert told_by(batch, "resolution_steps") == [1000] * 4
-    assert told_by(batch, "kind") == [StepKind.DECODE] * 4
-    assert told_by(batch, "observed_s") == [None, 10.0, 10.0, 10.0], "what ran before the first line is not known"
-    assert told_by(batch, "waiting") == [None, 2, 2, 2]
-    assert told_by(batch, "kv_blocks_used")[1:] == [1000] * 3
+    assert told_by(batch, "generated_tokens") == [8000] * 3
+    assert told_by(batch, "resolution_steps") == [1000] * 3
+    assert told_by(batch, "kind") == [StepKind.DECODE] * 3
+    assert told_by(batch, "observed_s") == [10.0] * 3, "the first line has no begin"
+    assert told_by(batch, "waiting") == [2] * 3
+    assert told_by(batch, "kv_blocks_used") == [1000] * 3
     sequence = told_by(batch, "context_tokens")[1] or 0
     assert sequence / 8000 == pytest.approx(2000 - 8.5)
     bounds = {value.name: (value.low, value.high) for value in batch.derived}
     assert bounds["generated_tokens"] == (7200.0, 8800.0), "stamps are whole seconds"
+
+
+def test_the_first_line_is_credited_with_no_time() -> None:
+    """vllm#12314: lines 5 s apart at 41.7 tokens/s of one sequence; two intervals, and no 10 s before the first."""
+    batch = only([CONFIG, *(vllm(5 * at, 41.7, running=1) for at in range(3))])
+    assert told_by(batch, "observed_s") == [5.0, 5.0]
+    assert told_by(batch, "generated_tokens") == [209, 209]
+    assert told_by(batch, "resolution_steps") == [208, 208]
+
+
+def test_a_gap_among_the_first_lines_is_credited_with_no_guessed_time() -> None:
+    """Every 30 s, or a rest: three gaps tell."""
+    batch = only([vllm(30 * at, 80.0) for at in range(5)])
+    assert told_by(batch, "generated_tokens") == [2400, 2400]
+    assert told_by(batch, "observed_s") == [30.0, 30.0]
 
 
 def test_start_up_lines_are_the_facts_and_hold_no_path() -> None:
@@ -54,25 +69,25 @@ def test_a_pause_of_the_log_is_no_interval() -> None:
     assert told_by(batch, "generated_tokens")[-1] == 800
     assert told_by(batch, "observed_s")[-1] is None
     lengths = batch.steps["output_monotonic_s"] - batch.steps["submit_monotonic_s"]
-    assert lengths.tolist() == pytest.approx([10.0] * 6)
+    assert lengths.tolist() == pytest.approx([10.0] * 5)
 
 
 def test_prompts_make_an_interval_mixed() -> None:
     batch = only([vllm(0, 80.0), vllm(10, 80.0, prompt=6500.0)])
-    assert told_by(batch, "kind")[1] == StepKind.MIXED
-    assert told_by(batch, "prefill_tokens")[1] == 65_000
+    assert told_by(batch, "kind") == [StepKind.MIXED]
+    assert told_by(batch, "prefill_tokens") == [65_000]
 
 
 def test_a_negative_rate_is_a_reset_and_its_interval_left_out() -> None:
     """vllm#6642: -1.1 tokens/s."""
     batch = only([vllm(0, 80.0), vllm(10, -1.1), vllm(20, 80.0)])
-    assert len(batch.steps) == 2
+    assert len(batch.steps) == 1
     assert batch.complaints == (RESET,)
 
 
 def test_a_clock_that_goes_back_costs_one_interval() -> None:
     batch = only([vllm(3600, 80.0), vllm(3610, 80.0), vllm(10, 80.0), vllm(20, 80.0)])
-    assert len(batch.steps) == 3
+    assert len(batch.steps) == 2
     assert batch.complaints == (SET,)
     assert (batch.steps["output_monotonic_s"][1:] > batch.steps["output_monotonic_s"][:-1]).all()
 
@@ -84,11 +99,11 @@ def test_drafts_of_their_own_line_belong_to_the_interval() -> None:
         "length: 2.50, Accepted: 725 tokens, Drafted: 1488 tokens, Per-position acceptance rate: 0.615, 0.464, 0.383"
     )
     batch = only([vllm(0, 200.0), vllm(10, 200.0), line])
-    assert told_by(batch, "kind")[1] == StepKind.VERIFY
-    assert told_by(batch, "drafted_tokens")[1] == 1488
-    assert told_by(batch, "rejected_tokens")[1] == 763
-    assert told_by(batch, "requests")[1] == 800
-    assert told_by(batch, "resolution_steps")[1] == 100
+    assert told_by(batch, "kind") == [StepKind.VERIFY]
+    assert told_by(batch, "drafted_tokens") == [1488]
+    assert told_by(batch, "rejected_tokens") == [763]
+    assert told_by(batch, "requests") == [800]
+    assert told_by(batch, "resolution_steps") == [100]
 
 
 def test_ranks_that_write_one_log_are_engines_of_their_own() -> None:
@@ -105,14 +120,14 @@ def test_a_line_of_several_engines_tells_their_tokens_and_no_step_times() -> Non
     batch = only(lines)
     assert told_by(batch, "generated_tokens")[-1] == 8000
     assert told_by(batch, "resolution_steps")[-1] == 8 * 500
-    assert told_by(batch, "observed_s") == [None] * 3
+    assert told_by(batch, "observed_s") == [None] * 2
 
 
 def test_another_start_is_another_run() -> None:
     other = CONFIG.replace("v0.32.0", "v0.33.0")
-    batches = engines_of([CONFIG, vllm(0, 80.0), vllm(10, 80.0), other, vllm(100, 80.0)])
+    batches = engines_of([CONFIG, vllm(0, 80.0), vllm(10, 80.0), other, vllm(100, 80.0), vllm(110, 80.0)])
     assert [batch.info.engine_version for batch in batches if batch.info] == ["0.32.0", "0.33.0"]
-    assert [len(batch.steps) for batch in batches] == [2, 1]
+    assert [len(batch.steps) for batch in batches] == [1, 1]
     assert len({batch.info.instance for batch in batches if batch.info}) == 2
 
 
@@ -258,7 +273,7 @@ def test_lines_without_times_stand_a_period_apart() -> None:
     lines = [vllm(10 * i, 80.0).partition("Engine")[2].join(("Engine", "")) for i in range(3)]
     batch = only(lines)
     assert "unix_s" not in batch.steps.columns
-    assert told_by(batch, "generated_tokens") == [800] * 3
+    assert told_by(batch, "generated_tokens") == [800] * 2
 
 
 names = st.sampled_from(sorted(name for name in VALUES if not name.endswith("_N")))
