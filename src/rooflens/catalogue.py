@@ -217,7 +217,7 @@ FINDING_UNKNOWN = engine_metric(
 )  # fmt: skip
 GROUP_MEMBERS = Metric(
     PREFIX + "group_members", G, "", "Engines of a group that live.", GROUP_LABELS,
-    "`max_over_time(rooflens_group_members[1h]) > rooflens_group_members`: a rank or a replica is missing.",
+    "`max_over_time(rooflens_group_members[1h]) - rooflens_group_members > 0`: a rank or a replica is missing.",
     {"kind": GROUP_KINDS},
 )  # fmt: skip
 GROUP_RUNNING_SPREAD = Metric(

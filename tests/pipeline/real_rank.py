@@ -29,7 +29,7 @@ class Rank(Engine):
     def _run(self, plan: Plan) -> list[int]:
         began_s = time.perf_counter()
         sampled = super()._run(plan)
-        prompt_tokens = sum(query for query, prompt in zip(plan.queries, plan.prefill or (), strict=False) if prompt)
+        prompt_tokens = sum(plan.queries[row] for row in plan.prefill)
         due_s = began_s + self.asked["least_s"] + self.asked["token_s"] * prompt_tokens
         while (left_s := due_s - time.perf_counter()) > 0:
             time.sleep(left_s)

@@ -22,7 +22,7 @@ from rooflens.pipeline.watch import Watch
 MakeWatch = Callable[..., Watch]
 STEADY = {"name": "steady", "seconds": 120, "concurrency": 4, "prompt_tokens": [4, 4], "output_tokens": [400, 400]}
 PROMPTS = {**STEADY, "long_prompt_tokens": 120, "long_every_steps": 6, "long_output_tokens": 1}
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0  # all of it only where something else takes the processors
 
 
 @contextmanager
@@ -61,18 +61,18 @@ def with_windows(least: int) -> Callable[[Snapshot], bool]:
 
 
 def test_a_slowed_engine_of_two_is_found(watch: MakeWatch, folder: Path) -> None:
-    with rank(folder, 0, 0.01), rank(folder, 1, 0.02):
+    with rank(folder, 0, 0.02), rank(folder, 1, 0.05):
         last = watched(watch(), lambda snapshot: bool(firing(snapshot)))
     found = firing(last)
     assert list(found) == ["1"]
     facts = {fact.name: fact.value for fact in found["1"].evidence}
-    assert 1.5 < float(facts["times_its_peers"]) < 2.5
+    assert 1.5 < float(facts["times_its_peers"]) < 2.8
     assert [(view.group.kind, view.worst) for view in last.groups] == [(GroupKind.DATA_PARALLEL, "1")]
 
 
 def test_twins_stay_silent(watch: MakeWatch, folder: Path) -> None:
     seen: list[str] = []
-    with rank(folder, 0, 0.01), rank(folder, 1, 0.01):
+    with rank(folder, 0, 0.02), rank(folder, 1, 0.02):
         it = watch()
 
         def enough(snapshot: Snapshot) -> bool:
@@ -97,7 +97,7 @@ def test_a_decode_rank_in_lockstep_waits_for_prompts(
 ) -> None:
     with ExitStack() as stack:
         stack.enter_context(rank(folder, 0, 0.008, barrier=barrier[0]))
-        stack.enter_context(rank(folder, 1, 0.008, barrier=barrier[1], token_s=3e-4, phase=PROMPTS))
+        stack.enter_context(rank(folder, 1, 0.008, barrier=barrier[1], token_s=5e-4, phase=PROMPTS))
         last = watched(watch(), lambda snapshot: "0" in firing(snapshot))
     found = firing(last)["0"]
     facts = {fact.name: fact.value for fact in found.evidence}
