@@ -178,7 +178,8 @@ def check_the_identity_is_exact_and_its_terms_are_the_servers(run: Run) -> None:
     assert terms["prompt"] == prompts + 300
     first_tokens = REQUESTS + (terms["generated"] > answers)  # the abandoned one may not have come that far
     assert terms["generated"] >= answers
-    assert terms["generated"] == run.metrics["vllm:generation_tokens_total"]
+    # The API server drops the token that was under way when the client of the abandoned request hung up.
+    assert 0 <= terms["generated"] - run.metrics["vllm:generation_tokens_total"] <= 1
     assert terms["hits_local"] == run.metrics[run.hits] > 0
     assert terms["preempted"] == run.metrics["vllm:num_preemptions_total"] > 0
     assert terms["recomputed"] > 0
