@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rooflens.analyzer.arch import known_models
 
@@ -12,6 +13,7 @@ LEAST_WORDS = 2  # of a name that stands for a model: a family alone ("llama") d
 SIZE = re.compile(r"\d+(?:\.\d+)?[bm]|\d+x\d+b")
 
 
+@lru_cache(maxsize=256)  # an engine asks at every step that has no floor
 def nearest_model(name: str) -> str | None:
     """The id of the known model that ``name`` is nearest to, else None; a hint, never a choice.
 
