@@ -21,7 +21,6 @@ WITH_FIRST = "time per output token of this kind holds the first token: prefill 
 GOODPUT = "goodput counts requests within limits that were given to the benchmark alone"
 RETOKENIZED = "retokenized tokens are the text split anew, not what the engine generated"
 CHUNKS = "inter-chunk latency is between streamed chunks, each of which may hold several tokens"
-SYSTEM_RATE = "input throughput of a whole run holds its decode: it is not the speed of prefill"
 
 # Label or key of JSON (underscores as blanks) -> field.
 NUMBERS: Mapping[str, str] = {

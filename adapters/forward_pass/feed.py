@@ -77,8 +77,7 @@ class ForwardPassFeed:
         with self._lock:
             problem: str | None = self._died or self._problem
             if problem is None and self._unreadable:
-                reason, times = self._unreadable.most_common(1)[0]
-                problem = UNREADABLE.format(reason) + (f"; {times:,} so far" if times > 1 else "")
+                problem = UNREADABLE.format(self._unreadable.most_common(1)[0][0])  # how often: ``failures``
             if problem is None and self._publishers.problem:
                 problem = self._publishers.problem
             if problem is None and (quiet_s := time.monotonic() - self._heard_s) > QUIET_S:

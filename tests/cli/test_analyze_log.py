@@ -239,8 +239,11 @@ def test_a_file_that_no_format_knows_is_one_line(
     assert NOTHING in err
 
 
-def test_a_cut_off_packed_log_is_read_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [vllm(10 * i, 800.0 + i % 7) for i in range(40_000)]
+@pytest.mark.parametrize("count", [40, 40_000])
+def test_a_cut_off_packed_log_is_read_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    lines = [vllm(10 * i, 800.0 + i % 7) for i in range(count)]
     packed = gzip.compress("\n".join(lines).encode())
     (tmp_path / "a.log.gz").write_bytes(packed[: len(packed) * 3 // 4])
     text = shown(capsys, str(tmp_path / "a.log.gz"))

@@ -138,6 +138,9 @@ def test_garbage_is_counted_and_the_rest_goes_on(
     assert problem is not None
     assert "could not be read" in problem
     assert "\n" not in problem
+    publisher.send(*frames(decode(3, version=9)))
+    until(lambda: feed.failures == len(bad) + 1)
+    assert feed.health().problem == problem, "a line that changes with each message is said with each message"
 
 
 def test_nobody_there_is_one_line_until_somebody_is(feed_of: Callable[[str], ForwardPassFeed]) -> None:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 AROUND_S = 2.0  # samples this far outside a window still help to bound what moved at its ends
 KEPT_BEYOND_S = 60.0  # the longest window that is still open, and those before it that later samples complete
 MOST_JUMPS = 64
-NO_DRAM = "it does not measure its bandwidth: a dcgm-exporter may, give its page with --dcgm URL"
 HOST = "host"
 NO_PSUTIL = "no processes of engines (psutil is not installed: pip install 'rooflens[sidecar]')"
 

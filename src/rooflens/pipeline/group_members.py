@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 OLD_S = 120.0  # as gauges have it: figures this old, or twice the span of their window, tell of the past
 BROUGHT_SHARE = 0.9  # of its prompt tokens, which an engine that only decodes gets from another one
-FEW_TOKENS = 1.5  # generated for each prompt chunk's request: an engine that only prefills makes one
 CPU = "the processors of this host"
 # What must be equal for two engines to be replicas of each other, beside the model's own configuration.
 SAME = (
