@@ -14,24 +14,11 @@ from typing import Any
 import agreement
 import pytest
 from agreement import Follower, Stretch
-from live_harness import Load, Sidecar, Stream, firing, paused, quiet, sidecar
+from live_harness import ROOF, Load, Sidecar, Stream, firing, paused, quiet, sidecar
 from server_harness import Server, running
 
 pytestmark = pytest.mark.engine
 
-# A roof well above what this machine reaches: what is compared are two readings of the same engine under one roof.
-ROOF = """
-id = "test-roof"
-name = "a roof for tests"
-vendor = "none"
-memory_bytes = 16_000_000_000
-memory_bandwidth_bytes_per_s = 60e9
-[peak_flops_per_s]
-bf16 = 2e12
-fp32 = 1e12
-[source]
-title = "made up"
-"""
 FAST = ("--window", "3", "--scrape-period", "1")
 FLAGS = ("--block-size", "32", "--max-num-seqs", "16", "--max-num-batched-tokens", "512")
 ROOMY = ("--num-gpu-blocks-override", "1024")

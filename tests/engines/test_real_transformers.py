@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from continuous_harness import Witness, differences, engine, gap, greedy, prompts, ring, small_llama, terms
-from live_harness import firing, quiet, sidecar
+from live_harness import ROOF, firing, quiet, sidecar
 
 import rooflens.adapters.transformers as hook
 from rooflens.adapters.transformers import patch, rings, surface
@@ -234,21 +234,6 @@ def test_the_command_line_runs_a_script(rings: Path, tmp_path: Path) -> None:
     batch, _ = ring(rings)
     assert terms(batch)["generated_tokens"] == 6
     assert time.time() - batch.steps["unix_s"][-1] < 60
-
-
-# A roof well above what this machine reaches, as beside vLLM: what is judged is the batch, not the processor.
-ROOF = """
-id = "test-roof"
-name = "a roof for tests"
-vendor = "none"
-memory_bytes = 16_000_000_000
-memory_bandwidth_bytes_per_s = 60e9
-[peak_flops_per_s]
-bf16 = 2e12
-fp32 = 1e12
-[source]
-title = "made up"
-"""
 
 
 @pytest.mark.parametrize(("places", "fires"), [(4, True), (64, False)])
