@@ -12,7 +12,6 @@ from __future__ import annotations
 import http.client
 import http.server
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -20,7 +19,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,39 +27,26 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from agreement import Follower, Step
 from live_harness import Load, Sidecar, Stream, sidecar
-from prove_accuracy import about, compact, write_roof
+from prove_accuracy import FLAGS, LONGEST_S, PYTHON, Case, about, compact, decode, write_roof
 from server_harness import Server, running
 
 from rooflens.collector.cpu_roof import measure_cpu
 
 ROOT = Path(__file__).parents[1]
-PYTHON = ROOT / os.environ.get("ROOFLENS_VLLM_VENV", ".venv-vllm") / "bin" / "python"
 RESULT, PAGE = ROOT / "benchmarks" / "results" / "five_ways.json", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- table: begin (written by benchmarks/prove_five_ways.py) -->", "<!-- table: five ways end -->"
-FLAGS = (
-    "--block-size", "32", "--max-num-seqs", "16", "--max-num-batched-tokens", "512", "--max-model-len", "4096",
-    "--num-gpu-blocks-override", "2500", "--enable-logging-iteration-details",
-)  # fmt: skip
+LOGGED = "--enable-logging-iteration-details"
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 ITERATION, PERIODIC = "Iteration(", "Avg prompt throughput"
 WAYS = ("hook", "page", "page, OpenMetrics", "periodic log", "iteration log")
 FIGURES = ("batch", "context_tokens", "step_s", "kv_blocks", "mbu")
-SETTLE_S, LONGEST_S, SPLIT_S = 22.0, 600.0, 0.1
-
-
-@dataclass(frozen=True)
-class Case:
-    """A load, and the batch that its steady rows have (None: every row counts)."""
-
-    name: str
-    streams: tuple[Stream, ...]
-    batch: int | None = None
+SETTLE_S, SPLIT_S = 22.0, 0.1  # two lines of the periodic log; far below one
 
 
 CASES = (
-    Case("decode, batch 1, prompts of 64", (Stream(64, 1300),), 1),
-    Case("decode, batch 8, prompts of 64", (Stream(64, 1300),) * 8, 8),
-    Case("decode, batch 8, prompts of 2500", (Stream(2500, 1300),) * 8, 8),
+    decode(1, 64),
+    decode(8, 64),
+    decode(8, 2500),
     Case("requests come and go", tuple(Stream(100 + 20 * n, 80 + 15 * n, rounds=14 - n) for n in range(8))),
 )
 
@@ -164,12 +149,12 @@ def apply(case: Case, server: Server, sidecars: dict[str, Sidecar]) -> dict[str,
         rows = [row for row in seen[way] if within(case, row, began_s, ended_s)]
         spans = [(row["submit_monotonic_s"], row["output_monotonic_s"]) for row in rows]
         beside = steps if way == "iteration log" else [s for s in steps if inside(s["output_monotonic_s"], spans)]
-        beside = [step for step in beside if case.batch in (None, step["requests"])]
+        beside = [step for step in beside if case.steady in (None, step["requests"])]
         mine, its = figures(beside), figures(rows)
         off = {n: its[n] / mine[n] - 1 if its[n] is not None and mine[n] else None for n in FIGURES}
         result["ways"][way] = {"rows": len(rows), "hook_steps": len(beside), "hook": mine, "it": its, "off_by": off}
         print(f"{case.name:<36} {way:<18} {len(rows):>5} rows  " + cells(off), file=sys.stderr, flush=True)
-    result["hook"] = figures([step for step in steps if case.batch in (None, step["requests"])])
+    result["hook"] = figures([step for step in steps if case.steady in (None, step["requests"])])
     return result
 
 
@@ -183,11 +168,11 @@ def within(case: Case, row: Step, began_s: float, ended_s: float) -> bool:
     begin, end = row["submit_monotonic_s"], row["output_monotonic_s"]
     if begin is None or end is None or not began_s < begin < end < ended_s:
         return False
-    if case.batch is None:
+    if case.steady is None:
         return True
     steps = row["resolution_steps"] or 1
     return (
-        not row["prefill_tokens"] and row["requests"] is not None and abs(row["requests"] / steps - case.batch) < 0.05
+        not row["prefill_tokens"] and row["requests"] is not None and abs(row["requests"] / steps - case.steady) < 0.05
     )
 
 
@@ -228,7 +213,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         write_roof(hardware, folder / "roof.toml")
-        server = stack.enter_context(running(folder, *FLAGS, python=str(PYTHON)))
+        server = stack.enter_context(running(folder, *FLAGS, LOGGED, python=str(PYTHON)))
         iterations, others = folder / "iterations.log", folder / "others.log"
         stack.enter_context(split(server.log, iterations, others))
         proxy = stack.enter_context(negotiating(server.port))
