@@ -59,7 +59,7 @@ ENGINE = Kind(
     "an engine",
     "give a bearer token (ROOFLENS_SCRAPE_TOKEN, or --scrape-token-file of the sidecar), or write user:password@ "
     "before the host",
-    "vLLM serves /metrics at its API's port",
+    "vLLM and SGLang serve /metrics at their API's port, TensorRT-LLM also /prometheus/metrics",
 )
 EXPORTER = Kind(
     "a dcgm-exporter",

@@ -76,11 +76,6 @@ class PageReading:
     process_started_unix_s: float | None = None
     announced: bool = False
 
-    @property
-    def named(self) -> bool:
-        """Whether the page has the engine's metrics at all, set or not, readable or not."""
-        return bool(self.engines or self.complaints or self.announced)
-
 
 class _Cell:
     """The values that were found for one quantity of one engine, before it is decided what they mean."""

@@ -217,6 +217,9 @@ class WatchedEngine:
             name = self.info.engine if self.info else "the engine"
             self._no_roofline = untold(error.column, name, self.source)
             return None
+        except RooflensError as error:
+            self._no_roofline = str(error)
+            return None
         self._no_roofline = None
         return analysis
 

@@ -138,7 +138,6 @@ def _double(name: str, counted: str) -> str:
     return f"{name} tells of the same engine as {counted}: counted there, once; leave one of them out"
 
 
-@lru_cache(maxsize=1024)
 @lru_cache(maxsize=1024)  # asked of each page at each turn
 def is_loopback(url: str) -> bool:
     """Whether the page is one of this host, as far as its address tells; one that cannot be read tells nothing."""
