@@ -32,6 +32,7 @@ FLOOR = (
     "metric_records",
     "device_metrics",
     "findings",
+    "trace_records",
 )
 PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))
 # Settings are read once, by the wiring, and handed on as values.

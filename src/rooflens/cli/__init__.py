@@ -50,7 +50,10 @@ EXTRAS: Mapping[str, str] = {
     "matplotlib": "plot",
     "duckdb": "trace",
     "pyarrow": "trace",
+    "fsspec": "trace",
+    "perfetto": "trace",
     "dask": "fleet",
+    "distributed": "fleet",
     "msgspec": "feeds",
     "zmq": "feeds",
 }

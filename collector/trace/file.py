@@ -1,0 +1,138 @@
+"""One file of a trace: written aside, synced, renamed; and its footer, read without its rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rooflens import __version__
+from rooflens.collector.trace.facts import facts_from_json
+from rooflens.records import RooflensError
+from rooflens.trace_records import METADATA_KEY, TRACE_SCHEMA, TraceFacts
+
+SUFFIX, ASIDE = ".parquet", ".writing"
+COMPRESSION, LEVEL = "zstd", 3
+ROW_GROUP = 122_880
+
+
+@dataclass(frozen=True, slots=True)
+class RunRange:
+    """The steps of one run in one file: the sequences from ``first`` to ``last``, both included, ``rows`` of them."""
+
+    first: int
+    last: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file says of itself: ``facts`` by digest, ``runs`` by run; the times are those of its rows, None of none.
+
+    ``schema`` is the version that it was written in.
+    """
+
+    path: str
+    rows: int
+    schema: int
+    written_by: str
+    facts: Mapping[str, TraceFacts] = field(default_factory=dict)
+    runs: Mapping[str, RunRange] = field(default_factory=dict)
+    first_unix_s: float | None = None
+    last_unix_s: float | None = None
+
+
+def metadata_of(facts: Sequence[TraceFacts], table: pa.Table) -> dict[bytes, bytes]:
+    """The footer's own entry for a table of steps, events or counters."""
+    data: dict[str, Any] = {
+        "schema": TRACE_SCHEMA,
+        "rooflens": __version__,
+        "facts": {each.digest: each.to_json() for each in facts},
+        "runs": _ranges(table),
+    }
+    if "unix_s" in table.column_names and (times := table.column("unix_s").drop_null()):
+        import pyarrow.compute as pc
+
+        ends = pc.min_max(times).as_py()
+        data["first_unix_s"], data["last_unix_s"] = ends["min"], ends["max"]
+    return {METADATA_KEY: json.dumps(data, separators=(",", ":"), default=str).encode()}
+
+
+def _ranges(table: pa.Table) -> dict[str, list[int]]:
+    if not {"run", "sequence"} <= set(table.column_names):
+        return {}
+    found = table.group_by("run").aggregate([("sequence", "min"), ("sequence", "max"), ("sequence", "count")])
+    rows = found.select(["run", "sequence_min", "sequence_max", "sequence_count"]).to_pylist()
+    return {row["run"]: [row["sequence_min"], row["sequence_max"], row["sequence_count"]] for row in rows}
+
+
+def write_file(path: Path, table: pa.Table, facts: Sequence[TraceFacts]) -> int:
+    """Write ``table`` to ``path``: aside, synced, renamed, the folder synced; its size in bytes.
+
+    What a crash leaves is a file that ends in ASIDE, which nobody reads. OSError where it cannot be written; then
+    nothing is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}{ASIDE}")
+    merged = table.replace_schema_metadata(metadata_of(facts, table))
+    try:
+        with aside.open("wb") as opened:
+            pq.write_table(merged, opened, compression=COMPRESSION, compression_level=LEVEL, row_group_size=ROW_GROUP)
+            opened.flush()
+            os.fsync(opened.fileno())
+            size = opened.tell()
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return size
+
+
+def read_footer(path: str, opened: Any = None) -> Footer:
+    """What the file at ``path`` says of itself; ``opened`` is a file object where it is not a local path.
+
+    RooflensError in one line for a file that is cut off or damaged, or no trace of rooflens.
+    """
+    try:
+        metadata = pq.read_metadata(path if opened is None else opened)
+        said = (metadata.metadata or {}).get(METADATA_KEY)
+        rows = metadata.num_rows
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise RooflensError(f"{path}: {os.strerror(error.errno).lower()}") from None
+        raise RooflensError(f"{path}: cut off or damaged: no Parquet footer can be read") from None
+    if said is None:
+        raise RooflensError(f"{path}: a Parquet file, but no trace of rooflens: its metadata has no 'rooflens'")
+    try:
+        data = json.loads(said)
+        version = int(data["schema"])
+        if version > TRACE_SCHEMA:
+            raise RooflensError(
+                f"{path}: written in schema {version} by rooflens {data.get('rooflens')}, which is newer than this one "
+                f"({TRACE_SCHEMA}): upgrade rooflens to read it"
+            )
+        return Footer(
+            path=path,
+            rows=rows,
+            schema=version,
+            written_by=str(data.get("rooflens")),
+            facts={str(digest): facts_from_json(each) for digest, each in data.get("facts", {}).items()},
+            runs={str(run): RunRange(*map(int, each)) for run, each in data.get("runs", {}).items()},
+            first_unix_s=data.get("first_unix_s"),
+            last_unix_s=data.get("last_unix_s"),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RooflensError(f"{path}: its metadata is damaged ({type(error).__name__})") from None
