@@ -14,6 +14,7 @@ from rooflens.calibration_records import Calibration, MachineIdentity
 from rooflens.collector.calibrate import place
 from rooflens.collector.calibrate.read_json import parse
 from rooflens.collector.calibrate.versions import changed
+from rooflens.collector.state.place import state_folder as state_folder  # calibrations are below it
 from rooflens.records import RooflensError
 
 SUBFOLDER = "calibrations"
@@ -35,21 +36,6 @@ class Found:
     calibration: Calibration | None = None
     path: Path | None = None
     problem: str | None = None
-
-
-def state_folder(environ: Mapping[str, str]) -> Path:
-    """Where learned state is kept; calibrations are in the folder of that name below it.
-
-    ROOFLENS_STATE_DIR, else rooflens in XDG_STATE_HOME, else in ~/.local/state.
-    """
-    if environ.get("ROOFLENS_STATE_DIR"):
-        return Path(environ["ROOFLENS_STATE_DIR"])
-    if environ.get("XDG_STATE_HOME", "").startswith("/"):  # its specification has relative ones ignored
-        return Path(environ["XDG_STATE_HOME"], "rooflens")
-    home = environ.get("HOME")
-    if not home:
-        raise RooflensError("no HOME to keep calibrations below: set ROOFLENS_STATE_DIR to a folder")
-    return Path(home, ".local", "state", "rooflens")
 
 
 def path_of(identity: MachineIdentity, folder: Path) -> Path:

@@ -84,7 +84,7 @@ def test_where_state_is_kept() -> None:
     assert state_folder(every) == Path("/r")
     assert state_folder({**every, "ROOFLENS_STATE_DIR": ""}) == Path("/x/rooflens")
     assert state_folder({"XDG_STATE_HOME": "relative", "HOME": "/h"}) == Path("/h/.local/state/rooflens")
-    with pytest.raises(RooflensError, match="set ROOFLENS_STATE_DIR"):
+    with pytest.raises(RooflensError, match="set ROOFLENS_STATE to a folder"):
         state_folder({})
 
 
