@@ -9,9 +9,10 @@ physical parameters, found from published or recorded points: ``fit`` finds both
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,14 @@ from numpy.typing import NDArray
 from rooflens.records import RooflensError, StepKind, StepTable
 
 Column = NDArray[np.float64]
+Rows = NDArray[np.bool_]
 LEAST_RATIO, MOST_RATIO = 0.5, 2.0  # of observed to reachable: beyond it the model or the measurement is wrong
 READY_WINDOWS = 6  # as many as the rules see
 KEPT_WINDOWS = 64  # of a regime; older ones make way, so that a change is learned within them
 HUBER = 0.2  # of the logarithm: a point that misses by more than a fifth counts only in proportion
 ROUNDS, SETTLED = 100, 1e-10  # of the fit
+PHASES = frozenset(kind.name.lower() for kind in StepKind)
+MOST_BITS = 64  # of a batch or a context
 # Models that weigh as much as no correction at all: the variance of a model's scale within its pair of hardware and
 # engine is about three times that of the pairs (0.20 and 0.12 of the logarithm, benchmarks/prove_roofline.py).
 PRIOR_MODELS = 3
@@ -61,6 +65,13 @@ class Correction:
                 found[regime] = (*found.get(regime, ()), ratio)[-KEPT_WINDOWS:]
         return Correction(found)
 
+    def followed_by(self, later: Correction) -> Correction:
+        """Both as one, of windows that were seen by different observers or one after the other."""
+        found = dict(self.ratios)
+        for regime, ratios in later.ratios.items():
+            found[regime] = (*found.get(regime, ()), *ratios)[-KEPT_WINDOWS:]
+        return Correction(found)
+
     def ready(self, regime: Regime) -> bool:
         """Whether enough windows were seen to correct by."""
         return len(self.ratios.get(regime, ())) >= READY_WINDOWS
@@ -80,9 +91,18 @@ def window_times(table: StepTable, observed_s: Column, reachable_s: Column) -> d
 
     All three have the shape (steps,). A row that stands for several steps counts by its means.
     """
-    steps = table["resolution_steps"] if table.has("resolution_steps") else np.ones(len(table))
     known = np.isfinite(observed_s) & np.isfinite(reachable_s) & (reachable_s > 0)
-    known &= table.where("kind") & table.where("requests") & table.where("context_tokens") & (table["requests"] > 0)
+    return {
+        regime: (float(observed_s[rows].sum()), float(reachable_s[rows].sum()))
+        for regime, rows in by_regime(table, known)
+    }
+
+
+def by_regime(table: StepTable, known: Rows) -> Iterator[tuple[Regime, Rows]]:
+    """Each regime among the rows where ``known`` is True, with the mask of its rows, both of the shape (steps,)."""
+    steps = table["resolution_steps"] if table.has("resolution_steps") else np.ones(len(table))
+    known = known & table.where("kind") & table.where("requests") & table.where("context_tokens")
+    known &= table["requests"] > 0
     batch = table["requests"] / np.maximum(steps, 1)
     context = table["context_tokens"] / np.maximum(table["requests"], 1)
     keys = np.stack(
@@ -91,13 +111,10 @@ def window_times(table: StepTable, observed_s: Column, reachable_s: Column) -> d
             np.log2(np.maximum(batch, 1.0)).astype(np.int64),
             (np.log2(np.maximum(context, 1.0)) / 2).astype(np.int64),
         ]
-    )[:, known]
-    found: dict[Regime, tuple[float, float]] = {}
-    for kind, size, length in np.unique(keys, axis=1).T:
-        rows = (keys == np.array([[kind], [size], [length]])).all(axis=0)
-        regime = Regime(StepKind(int(kind)).name.lower(), int(size), int(length))
-        found[regime] = (float(observed_s[known][rows].sum()), float(reachable_s[known][rows].sum()))
-    return found
+    )
+    for kind, size, length in np.unique(keys[:, known], axis=1).T:
+        rows = (keys == np.array([[kind], [size], [length]])).all(axis=0) & known
+        yield Regime(StepKind(int(kind)).name.lower(), int(size), int(length)), rows
 
 
 def as_data(correction: Correction) -> list[dict[str, object]]:
@@ -115,14 +132,22 @@ def from_data(data: object) -> Correction:
     found = {}
     for row in data:
         try:
-            regime = Regime(str(row["phase"]), int(row["batch"]), int(row["context"]))
+            regime = regime_from(row)
             ratios = tuple(float(ratio) for ratio in row["ratios"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise RooflensError(f"a learned correction is damaged ({error}): remove the file to learn anew") from error
         if not all(LEAST_RATIO <= ratio <= MOST_RATIO for ratio in ratios):
             raise RooflensError("a learned correction has a ratio out of 0.5 to 2: remove the file to learn anew")
         found[regime] = ratios[-KEPT_WINDOWS:]
     return Correction(found)
+
+
+def regime_from(row: Mapping[str, Any]) -> Regime:
+    """The regime that a row of a file names; KeyError, TypeError, ValueError or OverflowError for what is none."""
+    regime = Regime(str(row["phase"]), int(row["batch"]), int(row["context"]))
+    if regime.phase not in PHASES or not 0 <= regime.batch < MOST_BITS or not 0 <= regime.context < MOST_BITS:
+        raise ValueError("it names no regime")
+    return regime
 
 
 @dataclass(frozen=True, slots=True)
