@@ -108,12 +108,16 @@ def read_footer(path: str, opened: Any = None) -> Footer:
     """
     try:
         metadata = pq.read_metadata(path if opened is None else opened)
-        said = (metadata.metadata or {}).get(METADATA_KEY)
-        rows = metadata.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno:
             raise RooflensError(f"{path}: {os.strerror(error.errno).lower()}") from None
         raise RooflensError(f"{path}: cut off or damaged: no Parquet footer can be read") from None
+    return footer_of(path, metadata)
+
+
+def footer_of(path: str, metadata: pq.FileMetaData) -> Footer:
+    """As read_footer, from what Parquet knows of the file at ``path``."""
+    said = (metadata.metadata or {}).get(METADATA_KEY)
     if said is None:
         raise RooflensError(f"{path}: a Parquet file, but no trace of rooflens: its metadata has no 'rooflens'")
     try:
@@ -126,7 +130,7 @@ def read_footer(path: str, opened: Any = None) -> Footer:
             )
         return Footer(
             path=path,
-            rows=rows,
+            rows=metadata.num_rows,
             schema=version,
             written_by=str(data.get("rooflens")),
             facts={str(digest): facts_from_json(each) for digest, each in data.get("facts", {}).items()},
