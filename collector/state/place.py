@@ -55,6 +55,16 @@ def opened(folder: Path, create: bool) -> Iterator[int | None]:
             os.close(descriptor)
 
 
+def unfit_for_writing(folder: Path) -> str | None:
+    """Why nothing could be kept in ``folder``, one of a kind of state, in one line; None if it can. Makes it."""
+    try:
+        with opened(folder, create=True) as descriptor:
+            fits = descriptor is not None and os.access(".", os.W_OK | os.X_OK, dir_fd=descriptor)
+    except RooflensError as error:
+        return str(error)
+    return None if fits else f"state folder {folder}: it cannot be written; {ELSEWHERE}"
+
+
 def _descriptor(folder: Path, create: bool) -> int:
     if "\0" in str(folder):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

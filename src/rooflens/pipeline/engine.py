@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rooflens.analyzer.ceilings import ceilings_of
-from rooflens.analyzer.correction import Correction
 from rooflens.analyzer.peers import Peers
 from rooflens.analyzer.regimes import regime_figures, times_of, with_usual
 from rooflens.analyzer.roofline import Roofline
@@ -26,6 +25,7 @@ from rooflens.pipeline.analysed import last_analysed
 from rooflens.pipeline.engine_beside import Beside
 from rooflens.pipeline.engine_calibration import calibration_of_engine
 from rooflens.pipeline.labels import Key
+from rooflens.pipeline.memory import EngineMemory
 from rooflens.pipeline.totals import EngineTotals
 from rooflens.pipeline.window_counters import CountedWindows
 from rooflens.protocols import Batch
@@ -59,6 +59,7 @@ class WatchedEngine:
         windows: WindowSettings,
         before: StepTable,
         calibrations: Sequence[Calibration] = (),
+        memory: EngineMemory | None = None,
     ) -> None:
         self.key, self.source, self.state = key, source, State.LIVE
         self.problem: str | None = None  # of its source, beside what hinders its roofline
@@ -87,7 +88,7 @@ class WatchedEngine:
         self._derived: dict[str, Derived] = {}
         self._recent = last_rows([before], RECENT_STEPS)
         self._recent_analysis: StepAnalysis | None = None
-        self._correction = Correction()  # what the windows taught, for as long as the engine's facts stay
+        self._memory = memory or EngineMemory()  # what windows of such an engine taught
         self._rested_s = 0.0  # of a page, since the last window closed
         self._first_seen_unix_s = time.time()
         self._last_step_unix_s: float | None = _last_unix_s(self._recent)
@@ -176,7 +177,7 @@ class WatchedEngine:
             problem=self.problem or self._no_roofline,
             progress=self._progress,
             derived=tuple(self._derived.values()),
-            regimes=regime_figures(self._correction),
+            regimes=regime_figures(self._memory.correction),
             ceilings=() if self._no_roofline == NOT_ITS_HARDWARE else self._ceilings,
             device_uuids=self.device_uuids,
             recent_dram_bytes=self.counted.apportioned(self._recent, self._recent_analysis),
@@ -187,7 +188,8 @@ class WatchedEngine:
         if not self._calibrate(info) and (info is None or info is self.info or info == self.info):
             return
         info = info or self.info
-        self.info, self._correction = info, Correction()
+        self.info = info
+        self._memory.know(info, self._hardware, self._calibration, self.here)
         if self._hardware is None or info is None:
             return
         if info.device == "cpu" and self._hardware.nvml_names:
@@ -254,10 +256,10 @@ class WatchedEngine:
         past = (replace(w, analysis=None, problem=NEWEST_ONLY) if w.analysis is not None else w for w in self._windows)
         self._windows = (*past, window)[-KEPT_WINDOWS:]
         times = times_of(steps, analysis)
-        figures = replace(with_usual(window_figures(window), times, self._correction), counters=window.counters)
+        figures = replace(with_usual(window_figures(window), times, self._memory.correction), counters=window.counters)
         self._figures = (*self._figures, figures)[-KEPT_WINDOWS:]
         if window.whole:
-            self._correction = self._correction.learned(times)
+            self._memory.learn(steps, times, window.end_unix_s)
         self.beside.closed(window)
         judged = self._judge(frozenset(RULES) - EVERY_TURN)
         firing = {finding.code for finding in self._findings if finding.status is Status.FIRING}

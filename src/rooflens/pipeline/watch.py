@@ -24,6 +24,7 @@ from rooflens.pipeline.gauges import gauges, group_gauges
 from rooflens.pipeline.group_members import members_of
 from rooflens.pipeline.groups import Groups
 from rooflens.pipeline.labels import Key, Labels
+from rooflens.pipeline.memory import Memory
 from rooflens.pipeline.page_runs import Once, Told, read_pages
 from rooflens.pipeline.pages import Pages, is_loopback, with_model
 from rooflens.pipeline.ring_reader import RingReader, said
@@ -53,9 +54,9 @@ class Watch:
         self._feeds = Feeds(settings.feeds)
         self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)  # last: it starts threads
         self._labels, self._totals, self._groups = Labels(), Totals(), Groups()
+        self._once, self._memory = Once(), Memory(settings.state)
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
-        self._once = Once()
         self._gone: dict[Key, tuple[EngineView, float]] = {}  # with when it was over, monotonic seconds
         self._left_out_s: float | None = None  # when the last one of these was left out
         self._read_out: dict[Key, SourceHealth] = {}  # the rings of those
@@ -76,6 +77,7 @@ class Watch:
         self._guarded("rings", self._read_rings)
         self._guarded("feeds", self._read_feeds)
         self._guarded("pages", self._read_pages)
+        self._guarded("state", self._memory.look)
         views = {run: engine.view() for run, engine in self._engines.items()}
         self._guarded("groups", self._look_at_groups, views, begun_s)
         now_s = time.monotonic()
@@ -98,11 +100,8 @@ class Watch:
 
     def close(self) -> None:
         """Let go of every source."""
-        self._follower.close()
-        self._devices.close()
-        self._feeds.close()
-        self._pages.close()
-        self.counters.close()
+        for part in (self._follower, self._devices, self._feeds, self._pages, self.counters, self._memory):
+            part.close()
 
     def _guarded(self, name: str, act: Callable[..., None], *arguments: Any) -> None:
         """Run one part of a turn; what it raises is a fault of this part alone."""
@@ -211,7 +210,7 @@ class Watch:
         totals.begin_run(source, from_s, before, now_unix_s)
         settings = self.settings
         roofs = settings.hardware, settings.windows, before, settings.calibrations
-        self._engines[run] = WatchedEngine(key, source, totals, *roofs)
+        self._engines[run] = WatchedEngine(key, source, totals, *roofs, self._memory.of_engine())
         self.counters.attach(run, self._engines[run])
         self._gone.pop(key, None)
 
@@ -291,7 +290,7 @@ class Watch:
 
     def _problems(self) -> tuple[str, ...]:
         own = (line for engine in self._engines.values() for line in engine.problems)
-        counters = self.counters.problems(self._engines)
+        counters = (*self.counters.problems(self._engines), *self._memory.problems)
         sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems, *counters)
         recently = self._left_out_s is not None and time.monotonic() - self._left_out_s < GONE_KEPT_S
         lines = dict.fromkeys((*self._told.values(), *self._faults, *((LEFT_OUT,) if recently else ()), *own, *sources))

@@ -27,7 +27,8 @@ class WatchSettings:
     does not state it. ``discover`` finds local pages where there is neither a page nor a live ring; it is called in a
     thread of its own. ``from_start`` also counts what rings held before; ``wanted`` says of a ring's path whether it is
     to be read (default: all). ``probes`` sample the counters of devices and processes. ``feeds`` are sources that come
-    by themselves: logs, sockets, what is pushed; the watch starts and closes them.
+    by themselves: logs, sockets, what is pushed; the watch starts and closes them. ``state`` is the folder where what
+    is learned of engines is kept, None for none.
     """
 
     folders: Sequence[Path] = ()
@@ -45,3 +46,4 @@ class WatchSettings:
     calibrations: Sequence[Calibration] = ()
     probes: Sequence[Sampled] = ()
     feeds: Sequence[Feed] = ()
+    state: Path | None = None

@@ -1,0 +1,260 @@
+"""What a sidecar keeps of the engines it watches: an engine begins with what was learned, its windows are added to it.
+
+Reading is done where the engine's facts become known; a file is replaced whole, so no lock is waited for. Writing is
+done by a thread of its own, at most once a minute and at the end: a disk that hangs keeps no turn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from rooflens.analyzer import baseline as baselines
+from rooflens.analyzer import correction as corrections
+from rooflens.analyzer.baseline import Baseline, step_seconds
+from rooflens.analyzer.correction import Correction
+from rooflens.analyzer.regimes import Times
+from rooflens.calibration_records import Calibration
+from rooflens.collector.state.file import Outcome
+from rooflens.collector.state.key import StateKey, key_of, machine_key
+from rooflens.collector.state.learned import LearnedFiles
+from rooflens.collector.state.place import unfit_for_writing
+from rooflens.model_records import HardwareSpec
+from rooflens.records import EngineInfo, RooflensError, StepTable
+
+SAVE_EVERY_S = 60.0
+END_WITHIN_S = 5.0  # a disk that hangs must not keep a sidecar from ending
+# Regimes of one configuration: with 64 windows each its file stays below half of what a file of state may hold.
+MOST_REGIMES = 128
+MOST_KEYS = 64  # in memory; labels that change at every read would fill it
+MOST_PROBLEMS = 4  # lines: what is wrong with one file is most often wrong with all
+ELSEWHERE = "elsewhere"  # the machine of an engine that may run on another one, whose name is nobody's business
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What is kept of one key. A value, never changed."""
+
+    correction: Correction = field(default_factory=Correction)
+    baseline: Baseline = field(default_factory=Baseline)
+
+    def followed_by(self, later: Learned) -> Learned:
+        """Both as one; beyond MOST_REGIMES those that were seen longest ago make way."""
+        correction = self.correction.followed_by(later.correction)
+        baseline = self.baseline.followed_by(later.baseline)
+        if len(baseline.regimes) > MOST_REGIMES:
+            newest = sorted(baseline.regimes, key=lambda regime: baseline.regimes[regime].last_unix_s)[-MOST_REGIMES:]
+            baseline = Baseline({regime: baseline.regimes[regime] for regime in newest})
+        kept = {regime: ratios for regime, ratios in correction.ratios.items() if regime in baseline.regimes}
+        return Learned(Correction(kept), baseline)
+
+
+def learned_data(learned: Learned) -> Mapping[str, Any]:
+    """What was learned as it stands in a file."""
+    return {"corrections": corrections.as_data(learned.correction), "baseline": baselines.as_data(learned.baseline)}
+
+
+def learned_from_data(data: Mapping[str, Any]) -> Learned:
+    """The inverse; RooflensError for anything else."""
+    correction, baseline = corrections.from_data(data.get("corrections")), baselines.from_data(data.get("baseline"))
+    if max(len(correction.ratios), len(baseline.regimes)) > MOST_REGIMES:
+        raise RooflensError(f"it holds more than {MOST_REGIMES} regimes")
+    return Learned(correction, baseline)
+
+
+def learned_files(folder: Path) -> LearnedFiles[Learned]:
+    """The files of what was learned below the state folder ``folder``."""
+    return LearnedFiles(folder, learned_from_data, learned_data, Learned)
+
+
+class _Known:
+    """One key in memory: what its file held, what is being written, and what came since."""
+
+    def __init__(self, stored: Learned) -> None:
+        self.stored, self.handed, self.new = stored, Learned(), Learned()
+
+    @property
+    def all(self) -> Learned:
+        return self.stored.followed_by(self.handed).followed_by(self.new)
+
+    @property
+    def unsaved(self) -> bool:
+        return bool(self.handed.baseline.regimes or self.new.baseline.regimes)
+
+    def hand_over(self) -> Learned:
+        self.handed, self.new = self.handed.followed_by(self.new), Learned()
+        return self.handed
+
+    def taken(self, outcome: Outcome[Learned]) -> None:
+        """What was handed over is written, and with it whatever others wrote; or it is to be tried again."""
+        if outcome.saved and outcome.value is not None:
+            self.stored, self.handed = outcome.value, Learned()
+
+
+class Memory:
+    """All of it, of one sidecar; belongs to the thread of the loop. ``folder`` None keeps everything in memory only."""
+
+    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._files = None if folder is None else learned_files(folder)
+        self._clock, self._saved_s = clock, clock()
+        self._known: dict[StateKey, _Known] = {}  # those that were asked for last at the end
+        self._writer: threading.Thread | None = None
+        self._written: dict[StateKey, Outcome[Learned]] = {}
+        self._problems: dict[str, str] = {}
+        if self._files is not None and (unfit := unfit_for_writing(self._files.folder)) is not None:
+            self._problems[""] = unfit
+
+    @cached_property
+    def machine(self) -> str:
+        """The digest of this machine."""
+        return machine_key()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What hinders keeping, one line each."""
+        return tuple(dict.fromkeys(self._problems.values()))[:MOST_PROBLEMS]
+
+    def of_engine(self) -> EngineMemory:
+        """That of an engine whose facts are not known yet."""
+        return EngineMemory(self)
+
+    def learned(self, key: StateKey) -> Learned:
+        """All that is known of this key: what its file held at the first question, and what this sidecar saw since."""
+        known = self._known.pop(key, None)
+        if known is None:
+            known = _Known(self._stored(key))
+        self._known[key] = known
+        idle = [each for each, held in self._known.items() if not held.unsaved]
+        for each in idle[: max(0, len(self._known) - MOST_KEYS)]:
+            if each != key:
+                del self._known[each]
+        return known.all
+
+    def other_versions(self, key: StateKey) -> dict[str, Learned]:
+        """What is kept of the same configuration under other versions of the engine, read from disk now."""
+        try:
+            return {} if self._files is None else self._files.other_versions(key)
+        except RooflensError:
+            return {}
+
+    def add(self, key: StateKey, window: Learned) -> None:
+        """What one window taught."""
+        self.learned(key)
+        known = self._known[key]
+        known.new = known.new.followed_by(window)
+
+    def look(self) -> None:
+        """Begin to write what is new, where the last time is a minute ago; takes what was written."""
+        if self._files is None or (self._writer is not None and self._writer.is_alive()):
+            return
+        self._take_written()
+        if self._clock() - self._saved_s >= SAVE_EVERY_S:
+            self._saved_s = self._clock()
+            self._write()
+
+    def close(self) -> None:
+        """Write what is new, unless that takes longer than a few seconds."""
+        until_s = time.monotonic() + END_WITHIN_S
+        for _ in range(2):  # what is being written, and then the rest
+            if self._writer is not None:
+                self._writer.join(max(0.0, until_s - time.monotonic()))
+                if self._writer.is_alive():
+                    return
+            self._take_written()
+            self._write()
+        if self._writer is not None:
+            self._writer.join(max(0.0, until_s - time.monotonic()))
+            self._take_written()
+
+    def _stored(self, key: StateKey) -> Learned:
+        if self._files is None:
+            return Learned()
+        outcome = self._files.file(key).read()
+        self._say(key, outcome)
+        return outcome.value or Learned()
+
+    def _say(self, key: StateKey, outcome: Outcome[Learned]) -> None:
+        """A fault stays said until the key is written or read without one."""
+        if outcome.problem is not None:
+            self._problems[key.file_name] = outcome.problem
+        elif outcome.saved or outcome.value is not None:
+            self._problems.pop(key.file_name, None)
+        if outcome.saved:
+            self._problems.pop("", None)
+
+    def _write(self) -> None:
+        unsaved = {key: known.hand_over() for key, known in self._known.items() if known.unsaved}
+        self._writer = None
+        if unsaved and self._files is not None:
+            arguments = (self._files, unsaved, self._written)
+            self._writer = threading.Thread(target=_written, args=arguments, name="rooflens-memory", daemon=True)
+            self._writer.start()
+
+    def _take_written(self) -> None:
+        if self._writer is not None and self._writer.is_alive():
+            return
+        for key, outcome in self._written.items():
+            self._say(key, outcome)
+            if key in self._known:
+                self._known[key].taken(outcome)
+        self._written.clear()
+        self._writer = None
+
+
+def _written(
+    files: LearnedFiles[Learned], unsaved: Mapping[StateKey, Learned], outcomes: dict[StateKey, Outcome[Learned]]
+) -> None:
+    """Write each behind what its file holds by now, and remove what is too old."""
+    for key, window in unsaved.items():
+        outcomes[key] = files.file(key).change(partial(_behind, window))
+    try:
+        files.make_way()
+    except (OSError, RooflensError):
+        return  # a folder that is unfit was said with each file
+
+
+def _behind(window: Learned, held: Learned) -> Learned:
+    return held.followed_by(window)
+
+
+class EngineMemory:
+    """What one engine knows of its own: ``correction`` and ``baseline`` grow with its windows.
+
+    It begins with what was learned of its key, and anew with another key: nothing crosses a change of the facts.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory or Memory(None)
+        self.key: StateKey | None = None
+        self.correction, self.baseline = Correction(), Baseline()
+
+    def know(
+        self, info: EngineInfo | None, hardware: HardwareSpec | None, calibration: Calibration | None, here: bool
+    ) -> None:
+        """The facts of the engine are known, or are others than before."""
+        self.key, learned = None, Learned()
+        if info is not None:
+            machine = self._memory.machine if here else ELSEWHERE
+            calibrated_unix_s = None if calibration is None else calibration.measured_unix_s
+            self.key = key_of(info, machine, None if hardware is None else hardware.id, calibrated_unix_s)
+            learned = self._memory.learned(self.key)
+        self.correction, self.baseline = learned.correction, learned.baseline
+
+    def other_versions(self) -> dict[str, Baseline]:
+        """What the same configuration usually took under other versions of the engine, by version."""
+        if self.key is None:
+            return {}
+        return {version: each.baseline for version, each in self._memory.other_versions(self.key).items()}
+
+    def learn(self, steps: StepTable, times: Times, end_unix_s: float) -> None:
+        """One more whole window that ended then; ``times`` are those of regimes.times_of."""
+        window = Learned(Correction().learned(times), Baseline().learned(end_unix_s, step_seconds(steps), times))
+        self.correction = self.correction.followed_by(window.correction)
+        self.baseline = self.baseline.followed_by(window.baseline)
+        if self.key is not None and window.baseline.regimes:
+            self._memory.add(self.key, window)
