@@ -28,7 +28,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rooflens.cli.calibrations import Calibrations, add_calibration_option
+from rooflens.cli.calibrations import Calibrations
+from rooflens.cli.sidecar_options import add_arguments, given
 from rooflens.records import RooflensError
 from rooflens.ring_folder import default_folder
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from rooflens.pipeline.watch_settings import WatchSettings
     from rooflens.protocols import Feed
 
+__all__ = ["add_arguments", "run"]
+
 # A turn multiplies matrices of a few thousand rows: threads would cost more than they save, and memory each.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -47,55 +50,6 @@ PATIENCE_S = 2.0  # for the first answer of drivers, so that the first lines say
 OFF = "not read (--no-counters)"
 CRASHED = "; NVML is left out, since it crashes"
 LONGEST_WINDOWS = 6.0  # a window of too few steps is waited for so many times as long
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `rooflens sidecar`."""
-    add = parser.add_argument
-    add("folders", nargs="*", metavar="FOLDER", help="folders of rings (default: this user's folder)")
-    add("--scrape", action="append", metavar="URL", help="a metrics page to read, may be given several times")
-    add(
-        "--feed",
-        action="append",
-        metavar="URL",
-        help="where an engine publishes its forward passes, such as tcp://127.0.0.1:20380; may be given several times",
-    )
-    add(
-        "--log",
-        action="append",
-        metavar="FILE",
-        help="a log of an engine to follow, '-' for standard input; it need not be there yet; may be given several "
-        "times",
-    )
-    add("--scrape-token-file", metavar="FILE", help="holds the bearer token for the pages of --scrape")
-    add("--push-token-file", metavar="FILE", help="holds the token with which engines may push their steps")
-    add("--no-rings", action="store_true", help="read no rings, only pages, feeds, logs and what is pushed")
-    add("--listen", metavar="HOST:PORT", help="where to serve (default: 127.0.0.1:9980, this machine only)")
-    add(
-        "--allow-host",
-        action="append",
-        metavar="NAME",
-        help="a further name it is reached by, such as that of a Kubernetes service; may be given several times",
-    )
-    add(
-        "--hardware",
-        metavar="ID",
-        help="what the engines run on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
-        "(as calibrated, else measured for some seconds first); default: the device of this machine, where it is known",
-    )
-    add_calibration_option(parser)
-    add("--model", metavar="NAME", help="the model, or its config.json, of engines that do not state it")
-    add("--window", type=float, metavar="S", help="seconds that findings are judged over, at least (default: 10)")
-    add("--scrape-period", type=float, metavar="S", help="seconds between two reads of a page (default: 5)")
-    add("--no-counters", action="store_true", help="read no counters of devices and processes")
-    add("--counter-period", type=float, metavar="S", help="seconds between two samples, at least 0.25 (default: 1)")
-    add(
-        "--dcgm",
-        action="append",
-        metavar="URL",
-        help="a dcgm-exporter's page of this machine, such as http://127.0.0.1:9400; may be given several times",
-    )
-    add("--dcgm-period", type=float, metavar="S", help="seconds between two changes of that page (default: 30)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,36 +67,6 @@ def _one_thread() -> None:
             os.environ.setdefault(name, "1")
 
 
-def _given(args: argparse.Namespace) -> dict[str, Any]:
-    """What the command line says, by field of the settings; None for what it does not."""
-    return {
-        "listen": args.listen,
-        "allow_host": _several("--allow-host", args.allow_host),
-        "scrape": _several("--scrape", args.scrape),
-        "feed": _several("--feed", args.feed),
-        "log": _several("--log", args.log),
-        "scrape_token_file": args.scrape_token_file,
-        "push_token_file": args.push_token_file,
-        "rings": False if args.no_rings else None,
-        "hardware": args.hardware,
-        "model": args.model,
-        "calibration": args.calibration,
-        "window_s": args.window,
-        "scrape_period_s": args.scrape_period,
-        "counters": False if args.no_counters else None,
-        "counter_period_s": args.counter_period,
-        "dcgm": _several("--dcgm", args.dcgm),
-        "dcgm_period_s": args.dcgm_period,
-    }
-
-
-def _several(flag: str, values: Sequence[str] | None) -> str | None:
-    """All values of an option, as its variable holds them: with spaces between, so that none is in any."""
-    if values and any(len(value.split()) > 1 for value in values):
-        raise RooflensError(f"{flag}: a value has a space in it: give {flag} once for each")
-    return " ".join(values) if values else None
-
-
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.announce import Announcer, nothing_yet_of
     from rooflens.cli.devices import NamedDevices, hardware_here
@@ -153,7 +77,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.watched import watched
     from rooflens.config import host_and_port, sidecar_settings
 
-    settings = sidecar_settings(_given(args))
+    settings = sidecar_settings(given(args))
     _check(settings, args)
     from rooflens.exporters.http_app import LiveServer
     from rooflens.pipeline.loop import run_loop
