@@ -33,6 +33,7 @@ FLOOR = (
     "device_metrics",
     "findings",
     "trace_records",
+    "trace_tables",
 )
 PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))
 # Settings are read once, by the wiring, and handed on as values.
