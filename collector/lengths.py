@@ -125,10 +125,19 @@ class LengthDecoder:
         self.doubted = 0
         self._history: dict[int, Ints] = {}
         self._number = 0
+        self._newest: tuple[int, Ints, Ints | None] | None = None  # place, contexts (after a step of one token each)
 
     def forget(self) -> None:
         """Steps were lost: nothing before them can be gone on from."""
         self._history.clear()
+
+    @property
+    def newest(self) -> tuple[int, Ints, Ints] | None:
+        """The last slot of the last call with known lengths: its place, contexts and queries, both of shape (rows,)."""
+        if self._newest is None:
+            return None
+        place, contexts, queries = self._newest
+        return (place, contexts - 1, np.ones_like(contexts)) if queries is None else (place, contexts, queries)
 
     def decode(
         self,
@@ -144,6 +153,7 @@ class LengthDecoder:
         """
         sums = np.zeros((len(sum_names(self.spans)), len(slots)), dtype=np.int64)
         known = np.zeros(len(slots), dtype=bool)
+        self._newest = None
         plain = (slots["frame"] == REPEAT) & (slots["base"] == 1) & (slots["sections"] == 0) & ~fresh
         edges = np.flatnonzero(np.diff(plain.astype(np.int8))) + 1
         bounds = [0, *edges.tolist(), len(slots)] if len(slots) else [0]
@@ -170,7 +180,8 @@ class LengthDecoder:
             return
         sums[:, start:end] = plain_run(contexts, steps, self.block_tokens, self.spans)
         known[start:end] = True
-        self._history = {self._number: contexts + steps}
+        after = contexts + steps
+        self._history, self._newest = {self._number: after}, (end - 1, after, None)
 
     def _single(
         self,
@@ -192,6 +203,7 @@ class LengthDecoder:
             return
         sums[:, at] = sums_of(lengths, self.block_tokens, self.spans)
         known[at] = True
+        self._newest = (at, lengths.contexts, lengths.queries)
         self._history[self._number] = lengths.after
         self._history.pop(self._number - KEPT_FRAMES, None)
         if visit is not None:

@@ -13,7 +13,7 @@ from rooflens.collector.lengths import LengthDecoder, Lengths, sum_names
 from rooflens.collector.payload import Sections, parse
 from rooflens.collector.ring_file import RingFile, Slots
 from rooflens.collector.slot_columns import SlotColumns
-from rooflens.protocols import Batch
+from rooflens.protocols import Batch, Keyframe
 from rooflens.records import EngineInfo, RingEvent, StepKind, StepTable
 from rooflens.ring import EVENT, EXTRA_FIELDS, JSON, UNKNOWN
 
@@ -91,6 +91,7 @@ class SlotSource:
         self._spans_of = spans_of
         self._decoder = LengthDecoder(_block_tokens(self.info), self._spans())
         self._anchors: list[tuple[float, float]] = [file.created]
+        self._keyframe: Keyframe | None = None
 
     @property
     def doubted_frames(self) -> int:
@@ -135,9 +136,8 @@ class SlotSource:
         places = dict(zip(np.searchsorted(rows, list(cache)).tolist(), cache.items(), strict=True)) if cache else {}
         by_row = {row: known for row, (at, known) in places.items() if is_step[at]}
         table = self._table(steps, after_gap, by_row, visit)
-        return Batch(
-            self.info, table, tuple(sorted((*events, *jumps), key=lambda e: e.sequence)), found.lost, found.torn
-        )
+        events = sorted((*events, *jumps), key=lambda event: event.sequence)
+        return Batch(self.info, table, tuple(events), found.lost, found.torn, keyframe=self._keyframe)
 
     def know(self, info: EngineInfo | None) -> None:
         """The engine's facts have changed: what comes now is summed by them."""
@@ -266,6 +266,8 @@ class SlotSource:
         sums, good = self._decoder.decode(slots.take(real), fresh[real], lambda at: sections.get(int(real[at])), seen)
         if (next_real == len(real)).any():
             self._decoder.forget()
+        newest = self._decoder.newest
+        self._keyframe = None if newest is None else Keyframe(int(real[newest[0]]), *newest[1:])
         whole = np.ones(len(slots), dtype=bool)
         whole[real] = good
         for index, name in enumerate(sum_names(self._decoder.spans)):

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rooflens.device_records import DeviceFacts, DeviceSample, ProcessSample
 from rooflens.findings import Finding
 from rooflens.live_records import Derived, Progress, Snapshot, SourceHealth, SourceKind
 from rooflens.records import EngineInfo, RingEvent, StepTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Keyframe:
+    """The lengths of one step, ``row`` of its table: of each sequence the tokens in its KV cache and those computed.
+
+    ``contexts`` and ``queries`` are of shape (sequences,).
+    """
+
+    row: int
+    contexts: NDArray[Any]
+    queries: NDArray[Any]
+
+    def moved(self, rows: int) -> Keyframe | None:
+        """The same in a table with so many rows more before it, or less where that is negative; None if it is gone."""
+        row = self.row + rows
+        return Keyframe(row, self.contexts, self.queries) if row >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +40,7 @@ class Batch:
     what was read, in words; ``progress`` is whether the engine moves, None where the source cannot tell.
     ``here`` is whether the engine is known to run on this machine, None for what its feed says of all of them;
     ``known_until_monotonic_s`` is the moment up to which the source has told all of it, None for about now.
+    ``keyframe`` is one of the last steps, where the source tells the lengths of single sequences.
     """
 
     info: EngineInfo | None
@@ -32,6 +53,7 @@ class Batch:
     progress: Progress | None = None
     here: bool | None = None
     known_until_monotonic_s: float | None = None
+    keyframe: Keyframe | None = None
 
 
 class Source(Protocol):

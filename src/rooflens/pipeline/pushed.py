@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from rooflens.collector.ring_source import CLOCK_JUMP_S, SlotSource
 from rooflens.collector.tables import concatenated
 from rooflens.live_records import Progress, SourceHealth, SourceKind, State
 from rooflens.pipeline.movement import Movement
-from rooflens.protocols import Batch
+from rooflens.protocols import Batch, Keyframe
 from rooflens.records import EngineInfo, RingEvent, StepTable
 
 NAME = "/api/v1/push"
@@ -123,6 +124,7 @@ class _Engine:
             progress=self._progress(state, last),
             here=last.here,
             known_until_monotonic_s=self._known_s,
+            keyframe=_keyframe(batches),
         )
         return joined, state in (State.ENDED, State.DIED)
 
@@ -146,3 +148,12 @@ class _Engine:
             mask[0] = False
             known["observed_s"] = mask
         return StepTable(columns, known)
+
+
+def _keyframe(batches: Sequence[Batch]) -> Keyframe | None:
+    """The last one, in the table of all their steps."""
+    found, rows = None, 0
+    for batch in batches:
+        found = batch.keyframe.moved(rows) if batch.keyframe is not None else found
+        rows += len(batch.steps)
+    return found

@@ -23,7 +23,8 @@ class RingReader:
     """Reads one ring. ``run`` names this run of the engine, ``state`` is how it was at the last read.
 
     ``watched_from_s`` is the monotonic moment from which the engine counts as watched. ``before`` are steps from
-    before it: to be shown, never counted.
+    before it: to be shown, never counted. ``attached_at`` is the sequence of the last of them, None of a ring that is
+    read from its start.
     """
 
     def __init__(self, path: Path, run: str, from_start: bool) -> None:
@@ -32,6 +33,7 @@ class RingReader:
         self.state = State.LIVE
         self.problem: str | None = None
         self.before: StepTable = empty_table()
+        self.attached_at: int | None = None
         self._movement = Movement()
         self._read_unix_s: float | None = None
         self._read_s: float | None = None
@@ -66,7 +68,11 @@ class RingReader:
         self.before = batch.steps.take(~new)
         self._movement.follow(batch)
         events = tuple(event for event in batch.events if event.sequence > state.sequence)
-        self._first = replace(batch, steps=batch.steps.take(new), events=events, lost_steps=0, torn_steps=0)
+        self.attached_at = state.sequence
+        keyframe = batch.keyframe and batch.keyframe.moved(-len(self.before))
+        self._first = replace(
+            batch, steps=batch.steps.take(new), events=events, lost_steps=0, torn_steps=0, keyframe=keyframe
+        )
 
     def read(self) -> Batch:
         """What is new, with the engine's progress; sets ``state``. RooflensError if the ring is damaged meanwhile."""
@@ -113,7 +119,8 @@ class RingReader:
 
 def _joined(first: Batch, then: Batch) -> Batch:
     events: tuple[RingEvent, ...] = first.events + then.events
-    return replace(then, steps=concatenated([first.steps, then.steps]), events=events)
+    keyframe = then.keyframe.moved(len(first.steps)) if then.keyframe is not None else first.keyframe
+    return replace(then, steps=concatenated([first.steps, then.steps]), events=events, keyframe=keyframe)
 
 
 def said(error: Exception, path: Path) -> str:
