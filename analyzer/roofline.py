@@ -29,6 +29,7 @@ from rooflens.analyzer.operators import (
 from rooflens.analyzer.precision import Precision, precision_of
 from rooflens.analyzer.products import Matrix
 from rooflens.analyzer.reachable_steps import ReachableSteps
+from rooflens.analyzer.shared_blocks import stand_alone
 from rooflens.analyzer.step_rows import of_modelled_kind
 from rooflens.analyzer.work import Work
 from rooflens.arch_records import Deployment, ModelArch
@@ -220,6 +221,10 @@ class Roofline:
             reachable_s=np.maximum(reachable_s, expected_s) if reached else None,
             efficiency=reached.efficiency if reached else None,
         )
+
+    def stand_alone(self, table: StepTable) -> bool:
+        """Whether the analysis of these steps is the same whatever steps stand before and behind them."""
+        return stand_alone(table, self.block_tokens)
 
     def bounds_of_many(self, tables: Iterable[StepTable]) -> Iterator[Bounds]:
         """The bounds of tables that follow each other, one at a time: memory does not grow with their number."""

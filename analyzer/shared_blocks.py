@@ -8,6 +8,7 @@ import numpy as np
 
 from rooflens.analyzer.spans import OVER, parse, spanned, split
 from rooflens.analyzer.step_rows import Column, Rows
+from rooflens.records import StepTable
 
 CONTEXT = "context_tokens"
 
@@ -92,3 +93,15 @@ class SharedBlocks:
             return share
         last = np.maximum.accumulate(np.where(certain, np.arange(len(rows)), -1))
         return np.where(last < 0, before, share[np.maximum(last, 0)])
+
+
+def stand_alone(table: StepTable, block_tokens: int | None) -> bool:
+    """Whether what is read of the cache in these steps is the same whatever steps stand before and behind them.
+
+    So it is where no blocks are counted, and of rows of several steps, each with the mean of its own blocks.
+    """
+    if not block_tokens or "kv_blocks_used" not in table.columns:
+        return True
+    if not (table.has("kv_blocks_used") and table.has("resolution_steps")):
+        return False
+    return bool((table["resolution_steps"] > 1).all() and (table["kv_blocks_used"] > 0).all())

@@ -16,16 +16,16 @@ from rooflens.analyzer.untold import UntoldColumn, untold
 from rooflens.analyzer.verdicts import Verdicts
 from rooflens.analyzer.window_figures import window_figures
 from rooflens.calibration_records import Calibration, Ceiling
-from rooflens.collector.windows import Stretch, WindowBuilder, WindowSettings, last_rows
+from rooflens.collector.windows import Stretch, WindowBuilder, WindowSettings
 from rooflens.findings import Code, Finding, Status
 from rooflens.info_fields import unread_text
 from rooflens.live_records import Derived, EngineView, Progress, SourceKind, State, Window, WindowFigures
 from rooflens.model_records import HardwareSpec, StepAnalysis
-from rooflens.pipeline.analysed import last_analysed
 from rooflens.pipeline.engine_beside import Beside
 from rooflens.pipeline.engine_calibration import calibration_of_engine
 from rooflens.pipeline.labels import Key
 from rooflens.pipeline.memory import EngineMemory
+from rooflens.pipeline.recent import RecentSteps
 from rooflens.pipeline.totals import EngineTotals
 from rooflens.pipeline.window_counters import CountedWindows
 from rooflens.protocols import Batch
@@ -86,12 +86,11 @@ class WatchedEngine:
         self._rule_problems: dict[Code, str] = {}
         self._progress: Progress | None = None
         self._derived: dict[str, Derived] = {}
-        self._recent = last_rows([before], RECENT_STEPS)
-        self._recent_analysis: StepAnalysis | None = None
+        self._recent = RecentSteps(before, RECENT_STEPS)
         self._memory = memory or EngineMemory()  # what windows of such an engine taught
         self._rested_s = 0.0  # of a page, since the last window closed
         self._first_seen_unix_s = time.time()
-        self._last_step_unix_s: float | None = _last_unix_s(self._recent)
+        self._last_step_unix_s: float | None = _last_unix_s(self._recent.steps)
         self.at_clocks(None, None, None)
 
     def take(self, batch: Batch, info: EngineInfo | None, now_monotonic_s: float) -> None:
@@ -110,15 +109,12 @@ class WatchedEngine:
                     self._totals.stands(str(finding.code), finding.price.saved_s, now_monotonic_s)
 
     def _remembered(self, steps: StepTable) -> StepAnalysis | None:
-        """Put new steps behind the recent ones and analyse both at once; the analysis of the new ones."""
+        """Put new steps behind the recent ones; the analysis of the new ones."""
         if not len(steps):
             return None
-        both = last_rows([self._recent, steps], max(RECENT_STEPS, len(steps)))
-        analysis = self._analysed(both)
-        self._recent = last_rows([both], RECENT_STEPS)
-        self._recent_analysis = last_analysed(analysis, len(self._recent))
         self._last_step_unix_s = _last_unix_s(steps) or self._last_step_unix_s
-        return last_analysed(analysis, len(steps))
+        roofline = self._roofline
+        return self._recent.add(steps, self._analysed, lambda rows: roofline is not None and roofline.stand_alone(rows))
 
     def _rest(self, batch: Batch, now_monotonic_s: float) -> None:
         """Idle time is counted by the clock: an engine without requests tells of it only once it has one."""
@@ -172,15 +168,15 @@ class WatchedEngine:
             last_step_unix_s=self._last_step_unix_s,
             windows=self._figures,
             findings=self._findings,
-            recent=self._recent,
-            recent_analysis=self._recent_analysis,
+            recent=self._recent.steps,
+            recent_analysis=self._recent.analysis,
             problem=self.problem or self._no_roofline,
             progress=self._progress,
             derived=tuple(self._derived.values()),
             regimes=regime_figures(self._memory.correction),
             ceilings=() if self._no_roofline == NOT_ITS_HARDWARE else self._ceilings,
             device_uuids=self.device_uuids,
-            recent_dram_bytes=self.counted.apportioned(self._recent, self._recent_analysis),
+            recent_dram_bytes=self.counted.apportioned(self._recent.steps, self._recent.analysis),
         )
 
     def _know(self, info: EngineInfo | None) -> None:
@@ -199,7 +195,7 @@ class WatchedEngine:
             self._roofline, self._no_roofline = Roofline.of(info, self._hardware, self._calibration), None
         except RooflensError as error:
             self._roofline, self._no_roofline = None, str(error)
-        self._recent_analysis = self._analysed(self._recent)
+        self._recent.analyse_anew(self._analysed)
 
     def _calibrate(self, info: EngineInfo | None) -> bool:
         """Take the calibration of its devices; whether that is another one than before."""
@@ -268,7 +264,9 @@ class WatchedEngine:
     def _judge(self, codes: frozenset[Code]) -> list[Finding]:
         """The verdicts of these rules; one that fails is a problem of the sidecar and takes no other with it."""
         peers = self.beside.peers() if codes != EVERY_TURN else Peers()
-        case = Case(self._windows, self._figures, self._roofline, self._hardware, self._progress, self._recent, peers)
+        case = Case(
+            self._windows, self._figures, self._roofline, self._hardware, self._progress, self._recent.steps, peers
+        )
         verdicts: list[Finding] = []
         failed: dict[Code, str] = {}
         for code, rule in RULES.items():
