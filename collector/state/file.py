@@ -156,13 +156,16 @@ class StateFile(Generic[Value]):
             if error.errno == errno.ELOOP:
                 raise RooflensError(f"{self.path} is not used: it is a symbolic link; remove it") from None
             raise
-        with open(descriptor, "rb") as file:
+        try:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode):
                 raise RooflensError(f"{self.path} is not used: it is no file; remove it")
             if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
                 raise RooflensError(f"{self.path} is not used: others may have written it; remove it")
-            words = file.read(LARGEST_BYTES + 1)
+            with open(descriptor, "rb", closefd=False) as file:
+                words = file.read(LARGEST_BYTES + 1)
+        finally:
+            os.close(descriptor)
         if len(words) > LARGEST_BYTES:
             raise DamagedFile(f"{self.path} is not used: longer than {LARGEST_BYTES} bytes")
         return words

@@ -46,7 +46,8 @@ def opened(folder: Path, create: bool) -> Iterator[int | None]:
             raise RooflensError(f"state folder {folder}: it cannot be made; {ELSEWHERE}") from None
         descriptor = None
     except OSError as error:
-        why = "it is a symbolic link or no folder" if error.errno in (errno.ELOOP, errno.ENOTDIR) else said(error)
+        odd = error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EEXIST)
+        why = "a symbolic link or what is no folder is in its place" if odd else said(error)
         raise RooflensError(f"state folder {folder}: {why}; {ELSEWHERE}") from None
     try:
         yield descriptor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflens.collector.state import cursors as cursors_module
@@ -50,6 +50,7 @@ def test_rings_that_moved_longest_ago_make_way(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "trace" / "cursors.json").read_text())["cursors"]) == 4096
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.text(max_size=4), st.integers(0, 2**62)), max_size=20))
 def test_any_name_of_a_ring_will_do(tmp_path_factory: object, moves: list[tuple[str, int]]) -> None:
     folder = tmp_path_factory.mktemp("state")  # type: ignore[attr-defined]
