@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rooflens import __version__
-from rooflens.collector.trace.facts import facts_from_json
+from rooflens.collector.trace.facts import device_from_json, facts_from_json, shared_json, with_shared
+from rooflens.collector.trace.place import ASIDE, FOLDER_MODE, put
+from rooflens.device_records import DeviceFacts
 from rooflens.records import RooflensError
 from rooflens.trace_records import METADATA_KEY, TRACE_SCHEMA, TraceFacts
 
-SUFFIX, ASIDE = ".parquet", ".writing"
+__all__ = ["ASIDE", "SUFFIX", "Footer", "RunRange", "encoded", "metadata_of", "read_footer", "write_file"]
+
+SUFFIX = ".parquet"
 COMPRESSION, LEVEL = "zstd", 3
 ROW_GROUP = 122_880
+SPLIT, DIFFERENCES = "BYTE_STREAM_SPLIT", "DELTA_BINARY_PACKED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,9 @@ class RunRange:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file says of itself: ``facts`` by digest, ``runs`` by run; the times are those of its rows, None of none.
+    """What a file says of itself: ``facts`` by digest, ``runs`` by run, ``devices`` by uuid.
 
-    ``schema`` is the version that it was written in.
+    The times are those of its rows, None of none. ``schema`` is the version that it was written in.
     """
 
     path: str
@@ -47,19 +52,24 @@ class Footer:
     runs: Mapping[str, RunRange] = field(default_factory=dict)
     first_unix_s: float | None = None
     last_unix_s: float | None = None
+    devices: Mapping[str, DeviceFacts] = field(default_factory=dict)
 
 
-def metadata_of(facts: Sequence[TraceFacts], table: pa.Table) -> dict[bytes, bytes]:
+def metadata_of(
+    facts: Sequence[TraceFacts], table: pa.Table, devices: Sequence[DeviceFacts] = ()
+) -> dict[bytes, bytes]:
     """The footer's own entry for a table of steps, events or counters."""
+    entries, shared = shared_json(facts)
     data: dict[str, Any] = {
         "schema": TRACE_SCHEMA,
         "rooflens": __version__,
-        "facts": {each.digest: each.to_json() for each in facts},
+        "facts": entries,
+        "shared": shared,
         "runs": _ranges(table),
     }
-    if "unix_s" in table.column_names and (times := table.column("unix_s").drop_null()):
-        import pyarrow.compute as pc
-
+    if devices:
+        data["devices"] = {device.uuid: asdict(device) for device in devices}
+    if "unix_s" in table.column_names and len(times := table.column("unix_s").drop_null()):
         ends = pc.min_max(times).as_py()
         data["first_unix_s"], data["last_unix_s"] = ends["min"], ends["max"]
     return {METADATA_KEY: json.dumps(data, separators=(",", ":"), default=str).encode()}
@@ -68,37 +78,51 @@ def metadata_of(facts: Sequence[TraceFacts], table: pa.Table) -> dict[bytes, byt
 def _ranges(table: pa.Table) -> dict[str, list[int]]:
     if not {"run", "sequence"} <= set(table.column_names):
         return {}
-    found = table.group_by("run").aggregate([("sequence", "min"), ("sequence", "max"), ("sequence", "count")])
+    numbered = table.select(["run", "sequence"]).filter(pc.is_valid(table.column("sequence")))
+    found = numbered.group_by("run").aggregate([("sequence", "min"), ("sequence", "max"), ("sequence", "count")])
     rows = found.select(["run", "sequence_min", "sequence_max", "sequence_count"]).to_pylist()
     return {row["run"]: [row["sequence_min"], row["sequence_max"], row["sequence_count"]] for row in rows}
 
 
-def write_file(path: Path, table: pa.Table, facts: Sequence[TraceFacts]) -> int:
+def encoded(table: pa.Table, facts: Sequence[TraceFacts], devices: Sequence[DeviceFacts] = ()) -> pa.Buffer:
+    """The whole file as bytes.
+
+    Numbers of a step are near those of the step before: integers are stored as differences, and of floats first all
+    first bytes, then all second ones, which zstd makes small where the high ones hardly change.
+    """
+    bare = table.replace_schema_metadata(None)
+    names = {field.name: field.type for field in bare.schema}
+    encodings = {name: SPLIT for name, kind in names.items() if pa.types.is_floating(kind)}
+    encodings |= {name: DIFFERENCES for name, kind in names.items() if pa.types.is_integer(kind)}
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        bare.schema,
+        compression=COMPRESSION,
+        compression_level=LEVEL,
+        use_dictionary=[name for name in names if name not in encodings],
+        column_encoding=encodings,
+        store_schema=False,  # five kilobytes in every file that say what Parquet says as well
+    ) as writer:
+        writer.write_table(bare, row_group_size=ROW_GROUP)
+        writer.add_key_value_metadata(metadata_of(facts, table, devices))
+    return sink.getvalue()
+
+
+def write_file(path: Path, table: pa.Table, facts: Sequence[TraceFacts], devices: Sequence[DeviceFacts] = ()) -> int:
     """Write ``table`` to ``path``: aside, synced, renamed, the folder synced; its size in bytes.
 
     What a crash leaves is a file that ends in ASIDE, which nobody reads. OSError where it cannot be written; then
     nothing is left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}{ASIDE}")
-    merged = table.replace_schema_metadata(metadata_of(facts, table))
+    data = encoded(table, facts, devices)
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with aside.open("wb") as opened:
-            pq.write_table(merged, opened, compression=COMPRESSION, compression_level=LEVEL, row_group_size=ROW_GROUP)
-            opened.flush()
-            os.fsync(opened.fileno())
-            size = opened.tell()
-        os.replace(aside, path)
-    except BaseException:
-        with suppress(OSError):
-            aside.unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
+        put(folder, path.name, data)
     finally:
         os.close(folder)
-    return size
+    return int(data.size)
 
 
 def read_footer(path: str, opened: Any = None) -> Footer:
@@ -133,10 +157,11 @@ def footer_of(path: str, metadata: pq.FileMetaData) -> Footer:
             rows=metadata.num_rows,
             schema=version,
             written_by=str(data.get("rooflens")),
-            facts={str(digest): facts_from_json(each) for digest, each in data.get("facts", {}).items()},
+            facts={str(digest): facts_from_json(each) for digest, each in with_shared(data).items()},
             runs={str(run): RunRange(*map(int, each)) for run, each in data.get("runs", {}).items()},
             first_unix_s=data.get("first_unix_s"),
             last_unix_s=data.get("last_unix_s"),
+            devices={str(uuid): device_from_json(each) for uuid, each in data.get("devices", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RooflensError(f"{path}: its metadata is damaged ({type(error).__name__})") from None
