@@ -1,0 +1,70 @@
+-- The steps of one group of files, summed by engine, window, kind and regime: partials that merge.sql adds up.
+-- Reads: chosen (engine, the columns of steps). Parameter: $width_s, the width of a window in seconds.
+-- Names are those of CELL_KEYS and CELL_SUMS in src/rooflens/trace_records.py; the order as well.
+WITH known AS (
+    SELECT
+        *,
+        greatest(coalesce(resolution_steps, 1), 1) AS steps,
+        -- NaN counts as larger than infinity.
+        CASE WHEN observed_s < 'infinity'::DOUBLE THEN greatest(observed_s, 0.0) END AS busy_s,
+        observed_s > 0 AND observed_s < 'infinity'::DOUBLE AND floor_s IS NOT NULL AS compared
+    FROM chosen
+)
+SELECT
+    engine,
+    CAST(floor(unix_s / $width_s) AS BIGINT) AS "window",
+    CAST(coalesce(kind, -1) AS BIGINT) AS kind,
+    CAST(CASE WHEN requests IS NULL THEN -1 ELSE trunc(log2(greatest(requests / steps, 1.0))) END AS BIGINT)
+        AS batch_log2,
+    CAST(CASE WHEN requests IS NULL OR context_tokens IS NULL THEN -1
+        ELSE trunc(log2(greatest(context_tokens / greatest(requests, 1), 1.0)) / 2) END AS BIGINT) AS context_log4,
+    count(*) AS "rows",
+    sum(steps) AS steps,
+    min(unix_s) AS first_unix_s,
+    max(unix_s) AS last_unix_s,
+    sum(CASE WHEN busy_s IS NOT NULL THEN steps ELSE 0 END) AS observed_steps,
+    sum(busy_s) AS observed_s,
+    max(busy_s / steps) AS observed_max_s,
+    sum(CASE WHEN compared THEN steps ELSE 0 END) AS compared_steps,
+    sum(observed_s) FILTER (compared) AS compared_observed_s,
+    sum(floor_s) FILTER (compared) AS compared_floor_s,
+    sum(expected_s) FILTER (compared) AS compared_expected_s,
+    sum(memory_s) FILTER (compared) AS compared_memory_s,
+    sum(compute_s) FILTER (compared) AS compared_compute_s,
+    sum(link_floor_s) FILTER (compared) AS compared_link_floor_s,
+    sum(serial_floor_s + link_s) FILTER (compared) AS compared_serial_s,
+    sum(link_s) FILTER (compared) AS compared_link_s,
+    sum(mfu * observed_s) FILTER (compared) AS compared_mfu_s,
+    sum(CASE WHEN compared AND bound = 0 THEN steps ELSE 0 END) AS memory_bound_steps,
+    sum(CASE WHEN compared AND bound = 1 THEN steps ELSE 0 END) AS compute_bound_steps,
+    sum(CASE WHEN compared AND bound = 2 THEN steps ELSE 0 END) AS link_bound_steps,
+    sum(CASE WHEN compared AND observed_s < floor_s THEN steps ELSE 0 END) AS below_floor_steps,
+    sum(CASE WHEN compared AND reachable_s IS NOT NULL THEN steps ELSE 0 END) AS reached_steps,
+    sum(observed_s) FILTER (compared AND reachable_s IS NOT NULL) AS reached_observed_s,
+    sum(reachable_s) FILTER (compared) AS reachable_s,
+    sum(weight_bytes) AS weight_bytes,
+    sum(kv_read_bytes) AS kv_read_bytes,
+    sum(kv_write_bytes) AS kv_write_bytes,
+    sum(flops) AS flops,
+    sum(requests) AS requests,
+    sum(query_tokens) AS query_tokens,
+    sum(prefill_tokens) AS prefill_tokens,
+    sum(generated_tokens) AS generated_tokens,
+    sum(drafted_tokens) AS drafted_tokens,
+    sum(accepted_tokens) AS accepted_tokens,
+    sum(recomputed_tokens) AS recomputed_tokens,
+    sum(context_tokens) AS context_tokens,
+    sum(preempted) AS preempted,
+    sum(waiting) AS waiting,
+    count(waiting) AS waiting_rows,
+    count(*) FILTER (waiting > 0) AS queued_rows,
+    sum(kv_blocks_used) AS kv_blocks_used,
+    count(kv_blocks_used) AS kv_rows,
+    max(kv_blocks_used) AS kv_blocks_used_max,
+    sum(schedule_s) AS schedule_s,
+    sum(update_s) AS update_s,
+    sum(executor_s) AS executor_s,
+    sum(wait_s) AS wait_s,
+    sum(device_s) AS device_s
+FROM known
+GROUP BY 1, 2, 3, 4, 5
