@@ -25,6 +25,8 @@ class Sum:
     created_unix_s: float
     value: float = 0.0
     refused: int = 0
+    # As long as the value is the same: most series do not move from one turn to the next.
+    _told: Sample | None = field(default=None, init=False, repr=False, compare=False)
 
     def grow(self, amount: float) -> None:
         """Add an amount, unless the sum would fall or be no number any more."""
@@ -36,13 +38,23 @@ class Sum:
 
     def grow_by_all(self, amounts: Column) -> None:
         """Add many; those that cannot be are left out one by one, for they must not hide in the sum of all."""
+        if len(amounts) == 1:  # a page's turn
+            amount = float(amounts[0])
+            if math.isfinite(amount) and amount >= 0:
+                self.grow(amount)
+            else:
+                self.refused += 1
+            return
         good = np.isfinite(amounts) & (amounts >= 0)
         self.refused += len(amounts) - int(good.sum())
         self.grow(float(amounts[good].sum(dtype=np.float64)))
 
     def sample(self) -> Sample:
         """The series as it stands."""
-        return Sample(self.metric, self.labels, self.value, self.created_unix_s)
+        told = self._told
+        if told is None or told.value != self.value:
+            told = self._told = Sample(self.metric, self.labels, self.value, self.created_unix_s)
+        return told
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from rooflens import catalogue as metrics
 from rooflens import device_metrics
 from rooflens.analyzer.rules import EVERY_TURN, RULES
-from rooflens.findings import FINDINGS, Status
+from rooflens.findings import FINDINGS, Code, Severity, Status
 from rooflens.group_records import GroupView
 from rooflens.live_records import EngineView, State
 from rooflens.metric_records import Metric, Sample
@@ -20,6 +21,7 @@ NOT_KNOWN = "unknown"  # a label cannot be left out
 # apart, and are old in any case after twice the longest that a window lasts while steps are made.
 QUIET_S = 30.0
 OLD_S = 120.0
+KEPT_FINDINGS = 512  # of an engine each: with its labels and the state of each rule
 
 
 def gauges(view: EngineView, now_unix_s: float) -> Iterator[Sample]:
@@ -72,17 +74,27 @@ def _ceilings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
         yield Sample(metric, (*key, *place), per_s)
 
 
-def _findings(view: EngineView, key: tuple[str, str]) -> Iterator[Sample]:
+def _findings(view: EngineView, key: tuple[str, str]) -> tuple[Sample, ...]:
     firing = {finding.code: finding.severity for finding in view.findings if finding.status is Status.FIRING}
-    untold = {finding.code for finding in view.findings if finding.status is Status.CANNOT_TELL}
-    untold |= RULES.keys() - EVERY_TURN if not view.windows else set()
+    untold = tuple(finding.code for finding in view.findings if finding.status is Status.CANNOT_TELL)
+    return _told(key, tuple(firing.items()), untold, bool(view.windows))
+
+
+@lru_cache(maxsize=KEPT_FINDINGS)
+def _told(
+    key: tuple[str, str], firing: tuple[tuple[Code, Severity], ...], untold: tuple[Code, ...], judged: bool
+) -> tuple[Sample, ...]:
+    """Two samples a rule; kept, because findings seldom change from one turn to the next."""
+    active_of, unknown = dict(firing), {*untold, *(() if judged else RULES.keys() - EVERY_TURN)}
+    found: list[Sample] = []
     for code in RULES:
         usual = FINDINGS[code].severity
-        active = firing.get(code)
-        yield Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(usual)), float(active is usual))
+        active = active_of.get(code)
+        found.append(Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(usual)), float(active is usual)))
         if active not in (None, usual):
-            yield Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(active)), 1.0)
-        yield Sample(metrics.FINDING_UNKNOWN, (*key, str(code)), float(code in untold))
+            found.append(Sample(metrics.FINDING_ACTIVE, (*key, str(code), str(active)), 1.0))
+        found.append(Sample(metrics.FINDING_UNKNOWN, (*key, str(code)), float(code in unknown)))
+    return tuple(found)
 
 
 def _now(view: EngineView) -> Iterator[tuple[Metric, float | None]]:

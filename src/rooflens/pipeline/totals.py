@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from rooflens import catalogue as metrics
 from rooflens import device_metrics
 from rooflens.analyzer.rules import RULES
@@ -192,9 +190,11 @@ class EngineTotals:
         self._sum(metric, *labels).grow(float(value))
 
     def _add_column(self, metric: Metric, steps: StepTable, column: str, *labels: str) -> None:
-        rows = steps.where(column)
-        if rows.any():
-            self._sum(metric, *labels).grow_by_all(steps[column][rows])
+        amounts, known = steps.columns.get(column), steps.known.get(column)
+        if amounts is not None and known is not None:
+            amounts = amounts[known]
+        if amounts is not None and len(amounts):
+            self._sum(metric, *labels).grow_by_all(amounts)
 
     def _add_times(self, parts: Mapping[str, float]) -> None:
         for part, seconds in parts.items():
@@ -209,7 +209,7 @@ class EngineTotals:
         if "kind" not in steps.columns:
             return
         stand_for, timed, kinds = steps_of(steps), steps.where("observed_s"), steps["kind"]
-        for number in np.unique(kinds[steps.where("kind")]).tolist():
+        for number in sorted(set(kinds[steps.where("kind")].tolist())):
             if number not in KINDS:
                 continue
             rows = kinds == number
@@ -221,7 +221,8 @@ class EngineTotals:
                 self._histogram(kind, now_unix_s).take(steps["observed_s"][rows], stand_for[rows])
 
     def _add_bounds(self, analysis: StepAnalysis, now_unix_s: float) -> None:
-        modelled, compared = analysis.modelled, analysis.compared
+        # A mask of all rows, or None for every one of them.
+        modelled, compared = (None if rows.all() else rows for rows in (analysis.modelled, analysis.compared))
         sums = (
             (metrics.BYTES, ("weights",), analysis.weight_bytes, modelled),
             (metrics.BYTES, ("kv_read",), analysis.kv_read_bytes, modelled),
@@ -235,7 +236,9 @@ class EngineTotals:
         )
         for metric, labels, column, rows in sums:
             if column is not None:
-                self._sum(metric, *labels, created_unix_s=now_unix_s).grow_by_all(column[rows])
+                self._sum(metric, *labels, created_unix_s=now_unix_s).grow_by_all(
+                    column if rows is None else column[rows]
+                )
 
 
 class Totals:
