@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -120,11 +119,3 @@ def reason(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return "no space is left on the disk"
     return (os.strerror(error.errno) if error.errno else type(error).__name__).lower()
-
-
-def is_plain_folder(folder: int, name: str) -> bool:
-    """Whether ``name`` in ``folder`` is a folder and no link to one."""
-    try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    except OSError:
-        return False

@@ -1,0 +1,113 @@
+"""What a trace holds beside steps, as Arrow tables and back: events with findings, and counters of devices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rooflens.device_records import CounterSource, DeviceSample, Throttle
+from rooflens.findings import Finding
+from rooflens.records import RingEvent, RooflensError
+from rooflens.trace_records import TraceCounters, TraceEvents
+from rooflens.trace_tables import COUNTER_COLUMNS, EVENT_COLUMNS
+
+TYPES: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "list<string>": pa.list_(pa.string()),
+}
+REQUIRED = ("facts", "run", "unix_s", "class", "host", "uuid", "source")
+EVENT, FINDING = "event", "finding"
+THROTTLED = {reason: f"throttled_{reason}_s" for reason in Throttle}
+# Fields of a sample that stand in a column of their name; the others are taken apart.
+PLAIN = tuple(name for name, _, _ in COUNTER_COLUMNS if name in DeviceSample.__dataclass_fields__)
+
+
+def _schema(columns: Iterable[tuple[str, str, str]]) -> pa.Schema:
+    return pa.schema([pa.field(name, TYPES[kind], nullable=name not in REQUIRED) for name, kind, _ in columns])
+
+
+EVENT_SCHEMA, COUNTER_SCHEMA = _schema(EVENT_COLUMNS), _schema(COUNTER_COLUMNS)
+
+
+def events_table(items: Sequence[TraceEvents], digest: Callable[[Any], str] = lambda facts: facts.digest) -> pa.Table:
+    """Events and findings in the order of time, a row each; ``digest`` gives that of the facts of an item."""
+    rows: list[dict[str, Any]] = []
+    for item in items:
+        own = {"facts": digest(item.facts), "run": item.facts.run}
+        rows += [own | _event_row(unix_s, event) for unix_s, event in item.events]
+        rows += [own | _finding_row(unix_s, finding) for unix_s, finding in item.findings]
+    rows.sort(key=lambda row: (row["facts"], row["unix_s"]))
+    return pa.Table.from_pylist(rows, schema=EVENT_SCHEMA)
+
+
+def _event_row(unix_s: float, event: RingEvent) -> dict[str, Any]:
+    return {
+        "unix_s": unix_s,
+        "sequence": event.sequence,
+        "monotonic_s": event.monotonic_s,
+        "class": EVENT,
+        "name": event.name,
+        "detail": json.dumps(dict(event.detail), separators=(",", ":"), default=str),
+    }
+
+
+def _finding_row(unix_s: float, finding: Finding) -> dict[str, Any]:
+    return {
+        "unix_s": unix_s,
+        "class": FINDING,
+        "name": str(finding.code),
+        "severity": str(finding.severity),
+        "status": str(finding.status),
+        "summary": finding.summary,
+        "detail": json.dumps(finding.to_json(), separators=(",", ":"), default=str),
+    }
+
+
+def event_of(row: Mapping[str, Any]) -> RingEvent | Finding:
+    """The inverse of a row of events; RooflensError for a detail that is damaged or of a newer rooflens."""
+    try:
+        detail = json.loads(row["detail"] or "{}")
+        if row["class"] == FINDING:
+            return Finding.from_json(detail)
+        return RingEvent(int(row["sequence"] or 0), float(row["monotonic_s"] or 0.0), str(row["name"]), dict(detail))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RooflensError(f"a row of events cannot be read ({type(error).__name__}: {str(error)[:80]})") from None
+
+
+def counters_table(items: Sequence[TraceCounters]) -> pa.Table:
+    """Samples in the order of device and time, a row each; a counter that is not known is null."""
+    rows = [_counter_row(item.host, unix_s, sample) for item in items for unix_s, sample in item.samples]
+    rows.sort(key=lambda row: (row["host"], row["uuid"], row["unix_s"]))
+    return pa.Table.from_pylist(rows, schema=COUNTER_SCHEMA)
+
+
+def _counter_row(host: str, unix_s: float, sample: DeviceSample) -> dict[str, Any]:
+    row = {name: getattr(sample, name) for name in PLAIN}
+    reasons = sample.throttles
+    return row | {
+        "host": host,
+        "source": str(sample.source),
+        "unix_s": unix_s,
+        "start_unix_s": unix_s - sample.span_s,
+        "throttles": None if reasons is None else [str(reason) for reason in reasons],
+        **{THROTTLED[reason]: spent_s for reason, spent_s in sample.throttled_s.items()},
+    }
+
+
+def sample_of(row: Mapping[str, Any]) -> DeviceSample:
+    """The inverse of a row of counters; a reason that is not known here is left out."""
+    try:
+        known = set(Throttle)
+        reasons = row.get("throttles")
+        plain = {name: row[name] for name in PLAIN if row.get(name) is not None}
+        throttled = {reason: row[name] for reason, name in THROTTLED.items() if row.get(name) is not None}
+        told = None if reasons is None else tuple(Throttle(reason) for reason in reasons if reason in known)
+        source = CounterSource(row["source"])
+        return DeviceSample(**plain | {"source": source, "throttles": told, "throttled_s": throttled})
+    except (KeyError, TypeError, ValueError) as error:
+        raise RooflensError(f"a row of counters cannot be read ({type(error).__name__}: {str(error)[:80]})") from None
