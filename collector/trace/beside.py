@@ -20,7 +20,7 @@ TYPES: Mapping[str, pa.DataType] = {
     "double": pa.float64(),
     "list<string>": pa.list_(pa.string()),
 }
-REQUIRED = ("facts", "run", "unix_s", "class", "host", "uuid", "source")
+REQUIRED = ("facts", "run", "unix_s", "class", "host", "uuid", "source", "end_unix_s")
 EVENT, FINDING = "event", "finding"
 THROTTLED = {reason: f"throttled_{reason}_s" for reason in Throttle}
 # Fields of a sample that stand in a column of their name; the others are taken apart.
@@ -31,6 +31,8 @@ def _schema(columns: Iterable[tuple[str, str, str]]) -> pa.Schema:
     return pa.schema([pa.field(name, TYPES[kind], nullable=name not in REQUIRED) for name, kind, _ in columns])
 
 
+# The folder's name says the host as well; readers that make a column of it (pandas, pyarrow) take a dictionary for it.
+HOST = pa.field("host", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 EVENT_SCHEMA, COUNTER_SCHEMA = _schema(EVENT_COLUMNS), _schema(COUNTER_COLUMNS)
 
 
@@ -82,8 +84,9 @@ def event_of(row: Mapping[str, Any]) -> RingEvent | Finding:
 def counters_table(items: Sequence[TraceCounters]) -> pa.Table:
     """Samples in the order of device and time, a row each; a counter that is not known is null."""
     rows = [_counter_row(item.host, unix_s, sample) for item in items for unix_s, sample in item.samples]
-    rows.sort(key=lambda row: (row["host"], row["uuid"], row["unix_s"]))
-    return pa.Table.from_pylist(rows, schema=COUNTER_SCHEMA)
+    rows.sort(key=lambda row: (row["host"], row["uuid"], row["end_unix_s"]))
+    table = pa.Table.from_pylist(rows, schema=COUNTER_SCHEMA)
+    return table.set_column(0, HOST, table.column("host").dictionary_encode())
 
 
 def _counter_row(host: str, unix_s: float, sample: DeviceSample) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def _counter_row(host: str, unix_s: float, sample: DeviceSample) -> dict[str, An
     return row | {
         "host": host,
         "source": str(sample.source),
-        "unix_s": unix_s,
+        "end_unix_s": unix_s,
         "start_unix_s": unix_s - sample.span_s,
         "throttles": None if reasons is None else [str(reason) for reason in reasons],
         **{THROTTLED[reason]: spent_s for reason, spent_s in sample.throttled_s.items()},

@@ -69,7 +69,8 @@ def metadata_of(
     }
     if devices:
         data["devices"] = {device.uuid: asdict(device) for device in devices}
-    if "unix_s" in table.column_names and len(times := table.column("unix_s").drop_null()):
+    name = "unix_s" if "unix_s" in table.column_names else "end_unix_s"
+    if name in table.column_names and len(times := table.column(name).drop_null()):
         ends = pc.min_max(times).as_py()
         data["first_unix_s"], data["last_unix_s"] = ends["min"], ends["max"]
     return {METADATA_KEY: json.dumps(data, separators=(",", ":"), default=str).encode()}
@@ -102,7 +103,7 @@ def encoded(table: pa.Table, facts: Sequence[TraceFacts], devices: Sequence[Devi
         compression_level=LEVEL,
         use_dictionary=[name for name in names if name not in encodings],
         column_encoding=encodings,
-        store_schema=False,  # five kilobytes in every file that say what Parquet says as well
+        store_schema="host" in names,  # five kilobytes, only for the dictionary of beside.HOST
     ) as writer:
         writer.write_table(bare, row_group_size=ROW_GROUP)
         writer.add_key_value_metadata(metadata_of(facts, table, devices))

@@ -24,7 +24,7 @@ COUNTER_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("uuid", "string", "the device; its facts are in the file's metadata"),
     ("source", "string", "nvml, amdsmi or dcgm"),
     ("start_unix_s", "double", "begin of the window"),
-    ("unix_s", "double", "end of the window"),
+    ("end_unix_s", "double", "end of the window"),
     ("start_monotonic_s", "double", "begin of the window on the host's clock"),
     ("end_monotonic_s", "double", "end of the window on the host's clock"),
     ("slack_s", "double", "by how much either end may be off"),
