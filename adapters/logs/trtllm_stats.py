@@ -141,33 +141,35 @@ def _step_time(data: Mapping[str, Any], values: dict[str, float]) -> None:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < LARGEST
 
 
 def _read(
     data: Mapping[str, Any], values: dict[str, float], ranks: dict[str, int], unknown: list[str], depth: int
 ) -> None:
     for key, value in data.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, (int, float)):  # nearly all of them; a look at an abstract class takes longer
+            if key in TEXTS or not _is_number(value):
+                continue
+            if key in RANKS:
+                ranks[RANKS[key]] = int(value)
+            elif key in KEYS:
+                name, factor = KEYS[key]
+                if name and name not in values:
+                    values[name] = value / 1e3 if factor == MILLI else float(value * factor)
+            else:
+                _name(key, unknown)
+        elif isinstance(value, str):
+            if key not in TEXTS and key not in KEYS and key not in RANKS:
+                _name(key, unknown)
+        elif isinstance(value, Mapping):
             if key in PARTS and depth < MOST_DEPTH:
                 own = {k: v for k, v in value.items() if not (k == LATENCY and key.startswith("spec"))}
                 _read(own, values, ranks, unknown, depth + 1)
             elif key not in PARTS:
                 _name(key, unknown)
-            continue
-        if isinstance(value, str) and key not in TEXTS and key not in KEYS and key not in RANKS:
-            _name(key, unknown)
-        if key in TEXTS or not _is_number(value):
-            continue
-        if key in RANKS:
-            ranks[RANKS[key]] = int(value)
-        elif key in KEYS:
-            name, factor = KEYS[key]
-            values.update(
-                {name: value / 1e3 if factor == MILLI else float(value * factor)} if name and name not in values else {}
-            )
-        else:
-            _name(key, unknown)
 
 
 def _name(key: str, unknown: list[str]) -> None:
