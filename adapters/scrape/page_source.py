@@ -16,6 +16,7 @@ from rooflens.adapters.scrape.beat import JITTER_RATIO, next_beat_s
 from rooflens.adapters.scrape.fetch import Limits, Page, StatusError, fetch
 from rooflens.adapters.scrape.follow import Follower, Given
 from rooflens.adapters.scrape.iterations import IterationPage, iterations_on
+from rooflens.adapters.scrape.lines import Lines
 from rooflens.adapters.scrape.lives import Lives
 from rooflens.adapters.scrape.readings import Key, PageReading
 from rooflens.adapters.scrape.recognised import SPOKEN, Recognised, read_page
@@ -63,7 +64,7 @@ class MetricsPage:
         self._address = address_of(url, token)
         self._period_s, self._limits = max(period_s, SHORTEST_PERIOD_S), limits or Limits()
         self._given = Given(model_config, weight_dtype, quantization, kv_dtype, tensor_parallel, engine_version)
-        self._lives, self._asked = Lives(), Asked(self._address)
+        self._lives, self._asked, self._lines = Lives(), Asked(self._address), Lines()
         self._followers: dict[Key, Follower] = {}
         self._without = WithoutMetrics(self._address)
         self._iterations = IterationPage(self._address.name, self._given)
@@ -181,9 +182,8 @@ class MetricsPage:
         if records is not None:
             self._take_iterations(records, unix_s, monotonic_s, asking)
             return
-        self._take_reading(
-            read_page(page.text, unix_s, monotonic_s), page.clock_unix_s, unix_s, monotonic_s, asking=asking
-        )
+        found = read_page(page.text, unix_s, monotonic_s, self._lines)
+        self._take_reading(found, page.clock_unix_s, unix_s, monotonic_s, asking=asking)
 
     def _take_reading(
         self, found: Recognised, clock: float | None, unix_s: float, monotonic_s: float, *, asking: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rooflens.adapters.scrape.lines import Lines
 from rooflens.adapters.scrape.names import ENGINES, names_of, wanted_names
 from rooflens.adapters.scrape.readings import PageReading, page_reading
 from rooflens.adapters.scrape.text import ANY_PROCESS, Samples, read_samples
@@ -27,13 +28,15 @@ class Recognised:
     reading: PageReading
 
 
-def read_page(text: str, unix_s: float, monotonic_s: float) -> Recognised:
+def read_page(text: str, unix_s: float, monotonic_s: float, lines: Lines | None = None) -> Recognised:
     """The readings of the first engine of ENGINES that the page tells of; of none, what is wrong with the page.
+
+    ``lines`` are those of the same page as it was read before.
 
     So of a page on which a frontend passes on the metrics of an engine, the engine's are read, which are nearer to it.
     """
     wanted = wanted_names()
-    found = read_samples(text, wanted)
+    found = read_samples(text, wanted) if lines is None else lines.read(text, wanted)
     seen = {engine for sample in found.samples if _tells(sample.name) for engine in wanted[sample.name]}
     named = seen | {engine for name in found.announced for engine in wanted[name]}
     complained = {engine for line in found.complaints for engine in wanted.get(line.split(": ", 1)[0], ())}

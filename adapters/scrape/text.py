@@ -15,9 +15,11 @@ LONGEST_LABELS = 8192
 LONGEST_KEPT = 512  # of a comment; it bounds what the cache of comments holds
 ANY_PROCESS = "process_"  # what every client library tells of its own process; no sign of an engine
 
+_NUMBER = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?|[nN]a[nN])"
+_VALUE = re.compile(_NUMBER, re.ASCII)
 _SAMPLE = re.compile(
-    r"""[ \t]*(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?[ \t]*
-    (?P<value>[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?|[nN]a[nN]))
+    rf"""[ \t]*(?:\{{(?P<labels>(?:[^"}}]|"(?:[^"\\]|\\.)*+")*+)\}})?[ \t]*
+    (?P<value>{_NUMBER})
     (?:[ \t]+-?\d+)?[ \t\r]*\Z""",
     re.VERBOSE | re.ASCII,
 )
@@ -60,8 +62,7 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
             if told in wanted:
                 announced.add(told)
             continue
-        brace = line.find("{")
-        name = line[:brace].strip() if brace >= 0 else line.split(None, 1)[0] if line.strip() else ""
+        name = _name(line)
         if name not in wanted:
             continue
         rest = line.lstrip()[len(name) :]
@@ -78,6 +79,28 @@ def read_samples(text: str, wanted: Collection[str]) -> Samples:
     ]
     complaints += [f"{name}: {count} lines that cannot be read" for name, count in broken.items()]
     return Samples(tuple(samples), tuple(complaints[:MOST_COMPLAINTS]), frozenset(announced))
+
+
+def name_of(line: str) -> str:
+    """The name of the series that a line is of; nothing for a comment or an empty line."""
+    return "" if line.startswith("#") else _name(line)
+
+
+def _name(line: str) -> str:
+    brace = line.find("{")
+    return line[:brace].strip() if brace >= 0 else line.split(None, 1)[0] if line.strip() else ""
+
+
+def value_of(text: str) -> float | None:
+    """The value that ``text`` is and nothing else; None for any other."""
+    return float(text) if _VALUE.fullmatch(text) else None
+
+
+def value_at(line: str) -> int | None:
+    """Where the value of a sample begins that ends its line; None where more follows it, or it is no sample."""
+    before = len(line) - len(line.lstrip()) + len(_name(line))
+    match = _SAMPLE.match(line[before:])
+    return None if match is None or match.end("value") != len(line) - before else before + match.start("value")
 
 
 def _announced(line: str) -> str:
