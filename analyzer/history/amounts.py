@@ -1,0 +1,97 @@
+"""Sums of cells as figures: one record for an engine, or for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.analyzer.histogram import quantile
+from rooflens.analyzer.history.records import Amounts
+from rooflens.analyzer.history.sums import Column, known, ratio
+from rooflens.trace_records import Cells
+
+Sums = Mapping[str, Column]
+QUANTILES = (0.5, 0.9)
+
+
+def amounts_at(
+    sums: Sums, at: int, basis: str | None, step_s: tuple[float | None, ...], span_s: float | None = None
+) -> Amounts:
+    """The figures of group ``at`` of ``sums``; ``step_s`` are the quantiles of its steps as QUANTILES names them.
+
+    ``span_s`` is given where it is not simply from the first output to the last.
+    """
+    one = {name: float(column[at]) for name, column in sums.items()}
+    first, last, observed = (one[name] for name in ("first_unix_s", "last_unix_s", "observed_s"))
+    span = span_s if span_s is not None else span_of(first, last, observed)
+    return Amounts(
+        rows=whole(one["rows"]),
+        steps=whole(one["steps"]),
+        first_unix_s=known(first),
+        last_unix_s=known(last),
+        span_s=span,
+        observed_s=known(observed),
+        step_mean_s=ratio(observed, one["observed_steps"]),
+        step_max_s=known(one["observed_max_s"]),
+        step_p50_s=step_s[0],
+        step_p90_s=step_s[1],
+        requests_mean=ratio(one["requests"], one["steps"]),
+        context_mean_tokens=ratio(one["context_tokens"], one["requests"]),
+        **{name: known(one[name]) for name in TOKENS},
+        waiting_mean=ratio(one["waiting"], one["waiting_rows"]),
+        queued_ratio=ratio(one["queued_rows"], one["waiting_rows"]),
+        kv_used_ratio=ratio(one["kv_ratio"], one["kv_ratio_rows"]),
+        kv_used_max_ratio=known(one["kv_ratio_max"]),
+        compared_steps=whole(one["compared_steps"]),
+        compared_s=known(one["compared_observed_s"]),
+        floor_s=known(one["compared_floor_s"]),
+        expected_s=known(one["compared_expected_s"]),
+        reached_s=known(one["reached_observed_s"]),
+        reachable_s=known(one["reachable_s"]),
+        x_floor=ratio(one["compared_observed_s"], one["compared_floor_s"]),
+        x_expected=ratio(one["compared_observed_s"], one["compared_expected_s"]),
+        x_reachable=ratio(one["reached_observed_s"], one["reachable_s"]),
+        mbu=ratio(one["compared_memory_s"], one["compared_observed_s"]),
+        mfu=ratio(one["compared_mfu_s"], one["compared_observed_s"]),
+        below_floor_steps=whole(one["below_floor_steps"]),
+        wasted_s=known(one["wasted_s"]),
+        wasted_of_s=known(one["wasted_of_s"]),
+        waste_basis=basis,
+        **{name: known(one[name]) for name in HOST},
+    )
+
+
+TOKENS = (
+    "generated_tokens", "prefill_tokens", "query_tokens", "recomputed_tokens", "drafted_tokens", "accepted_tokens",
+    "preempted",
+)  # fmt: skip
+HOST = ("schedule_s", "update_s", "executor_s", "wait_s", "device_s")
+
+
+def whole(value: float) -> int:
+    """A count; 0 where nobody counted."""
+    return round(value) if np.isfinite(value) else 0
+
+
+def span_of(first_unix_s: float, last_unix_s: float, observed_s: float) -> float:
+    """Seconds from the first output to the last, but not less than the engine was busy."""
+    between = last_unix_s - first_unix_s
+    return max(known(between) or 0.0, known(observed_s) or 0.0)
+
+
+def slowdown(sums: Sums, at: int) -> float | None:
+    """Observed time over the basis of waste."""
+    spent = float(sums["wasted_of_s"][at])
+    return ratio(spent, spent - float(sums["wasted_s"][at]))
+
+
+def step_quantiles(cells: Cells, rows: NDArray[np.bool_] | None = None) -> tuple[float | None, ...]:
+    """QUANTILES of the time of single steps in the histogram's ``rows``, seconds; None of no step."""
+    bins, steps = cells.histogram["bin"], cells.histogram["steps"]
+    if rows is not None:
+        bins, steps = bins[rows], steps[rows]
+    if not len(steps) or not int(steps.sum()):
+        return tuple(None for _ in QUANTILES)
+    return tuple(quantile(bins, steps, each) for each in QUANTILES)

@@ -1,0 +1,121 @@
+"""Cells summed by groups: what is not known stays not known, and what is derived of an engine is derived once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflens.analyzer.history.records import EXPECTED, MIXED, REACHABLE
+from rooflens.trace_records import CELL_KEYS, CELL_SUMS, Cells
+
+Column = NDArray[np.float64]
+Groups = NDArray[np.int64]
+SMALLEST, LARGEST = ("first_unix_s",), ("last_unix_s", "observed_max_s", "kv_blocks_used_max", "kv_ratio_max")
+MOST_UNREACHED = 0.5  # of an engine's compared steps: with more of them unknown, what is reachable is no basis
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as columns of one length, with what follows from the facts of each engine.
+
+    Beside the names of CELL_KEYS and CELL_SUMS: ``kv_ratio``, ``kv_ratio_rows`` and ``kv_ratio_max`` are shares of the
+    engine's pool; ``wasted_s`` of ``wasted_of_s`` lies above the engine's ``basis``; ``wasted_device_s`` and
+    ``busy_device_s`` count each of its ``devices``.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    devices: Groups
+    basis: tuple[str | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns["engine"])
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.columns[name]
+
+    def take(self, rows: NDArray[Any]) -> Table:
+        """The cells selected by an index array or a mask."""
+        return Table({name: column[rows] for name, column in self.columns.items()}, self.devices, self.basis)
+
+    @property
+    def one_basis(self) -> str | None:
+        """What waste is against, in one word over all engines."""
+        found = {each for each in self.basis if each is not None}
+        return None if not found else found.pop() if len(found) == 1 else MIXED
+
+
+def table_of(cells: Cells) -> Table:
+    """The columns of ``cells`` and what is derived of them."""
+    columns: dict[str, NDArray[Any]] = {name: np.asarray(cells.columns[name], np.int64) for name, _ in CELL_KEYS}
+    columns |= {name: np.asarray(cells.columns[name], np.float64) for name, _ in CELL_SUMS}
+    engine, engines = columns["engine"], len(cells.engines)
+    devices = np.array([max(1, facts.devices) for facts in cells.facts], np.int64)
+    pools = [facts.info.kv_blocks if facts.info else None for facts in cells.facts]
+    pool = np.array([float(size) if size else np.nan for size in pools])[engine] if engines else np.empty(0)
+    columns["kv_ratio"] = columns["kv_blocks_used"] / pool
+    columns["kv_ratio_rows"] = np.where(np.isfinite(pool), columns["kv_rows"], np.nan)
+    columns["kv_ratio_max"] = columns["kv_blocks_used_max"] / pool
+    reached, compared = (by_group(columns[name], engine, engines) for name in ("reached_steps", "compared_steps"))
+    basis = tuple(map(_basis, reached.tolist(), compared.tolist()))
+    by_reachable = np.array([each == REACHABLE for each in basis], bool)[engine] if engines else np.empty(0, bool)
+    spent = np.where(by_reachable, columns["reached_observed_s"], columns["compared_observed_s"])
+    columns["wasted_of_s"] = spent
+    columns["wasted_s"] = spent - np.where(by_reachable, columns["reachable_s"], columns["compared_expected_s"])
+    columns["wasted_device_s"] = columns["wasted_s"] * devices[engine] if engines else np.empty(0)
+    columns["busy_device_s"] = columns["observed_s"] * devices[engine] if engines else np.empty(0)
+    return Table(columns, devices, basis)
+
+
+def _basis(reached_steps: float, compared_steps: float) -> str | None:
+    if not compared_steps > 0:
+        return None
+    return REACHABLE if reached_steps > (1 - MOST_UNREACHED) * compared_steps else EXPECTED
+
+
+def by_group(values: Column, groups: Groups, count: int) -> Column:
+    """The sums of ``values`` by group, shape (count,); NaN where no value of a group is known."""
+    known = np.isfinite(values)
+    if known.all():
+        sums = np.bincount(groups, values, count)
+        seen: Groups = np.bincount(groups, minlength=count)
+    else:
+        sums = np.bincount(groups[known], values[known], count)
+        seen = np.bincount(groups[known], minlength=count)
+    found: Column = np.where(seen > 0, sums, np.nan)
+    return found
+
+
+def _extreme(values: Column, groups: Groups, count: int, largest: bool) -> Column:
+    found = np.full(count, np.nan)
+    (np.fmax if largest else np.fmin).at(found, groups, values)
+    return found
+
+
+def sums_by(table: Table, groups: Groups, count: int, names: tuple[str, ...] | None = None) -> dict[str, Column]:
+    """Every summed column by group, shape (count,); NaN where not known. ``names`` picks some."""
+    found = {}
+    for name, column in table.columns.items():
+        if name in KEYS or (names is not None and name not in names):
+            continue
+        if name in SMALLEST or name in LARGEST:
+            found[name] = _extreme(column, groups, count, name in LARGEST)
+        else:
+            found[name] = by_group(column, groups, count)
+    return found
+
+
+KEYS = frozenset(name for name, _ in CELL_KEYS)
+
+
+def known(value: float) -> float | None:
+    """The value, None for NaN."""
+    return float(value) if np.isfinite(value) else None
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """One over the other; None where it is not known or the other is nothing."""
+    return float(part / whole) if np.isfinite(part) and np.isfinite(whole) and whole > 0 else None

@@ -1,0 +1,105 @@
+"""The time line: all engines together window by window, and each engine's own windows as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rooflens.analyzer.history.amounts import Sums, slowdown, whole
+from rooflens.analyzer.history.records import WindowPoint
+from rooflens.analyzer.history.sums import Column, Groups, Table, known, ratio, sums_by
+
+MOST_POINTS = 20_000  # of engine_windows: what a page in a browser still draws
+NEEDED = (
+    "steps", "observed_s", "observed_steps", "observed_max_s", "generated_tokens", "requests", "wasted_s",
+    "wasted_of_s", "wasted_device_s", "compared_memory_s", "compared_mfu_s", "compared_observed_s", "waiting",
+    "waiting_rows", "kv_ratio", "kv_ratio_rows", "first_unix_s", "last_unix_s",
+)  # fmt: skip
+
+
+def windows_of(table: Table, width_s: float, first_unix_s: float, last_unix_s: float) -> tuple[WindowPoint, ...]:
+    """Every window in which a step ended, oldest first; one without a step is left out."""
+    numbers = np.unique(table["window"])
+    place = np.searchsorted(numbers, table["window"])
+    sums = sums_by(table, place, len(numbers), NEEDED)
+    pairs = np.unique(np.stack([place, table["engine"]]), axis=1)[0] if len(table) else np.empty(0, np.int64)
+    engines = np.bincount(pairs, minlength=len(numbers))
+    found = []
+    for at, number in enumerate(numbers.tolist()):
+        start = number * width_s
+        seconds = max(0.0, min(start + width_s, last_unix_s) - max(start, first_unix_s))
+        found.append(_point(sums, at, start, seconds, int(engines[at])))
+    return tuple(found)
+
+
+def _point(sums: Sums, at: int, start_unix_s: float, seconds: float, engines: int) -> WindowPoint:
+    one = {name: float(column[at]) for name, column in sums.items()}
+    return WindowPoint(
+        start_unix_s=start_unix_s,
+        seconds=seconds,
+        engines=engines,
+        steps=whole(one["steps"]),
+        steps_per_s=ratio(one["steps"], seconds),
+        tokens_per_s=ratio(one["generated_tokens"], seconds),
+        batch=ratio(one["requests"], one["steps"]),
+        step_mean_s=ratio(one["observed_s"], one["observed_steps"]),
+        step_max_s=known(one["observed_max_s"]),
+        slowdown=slowdown(sums, at),
+        mbu=ratio(one["compared_memory_s"], one["compared_observed_s"]),
+        mfu=ratio(one["compared_mfu_s"], one["compared_observed_s"]),
+        waiting=ratio(one["waiting"], one["waiting_rows"]),
+        kv_used_ratio=ratio(one["kv_ratio"], one["kv_ratio_rows"]),
+        wasted_device_s=known(one["wasted_device_s"]),
+    )
+
+
+def silent_s(table: Table, width_s: float) -> float:
+    """The time of whole windows between the first and the last in which no engine ended a step."""
+    numbers = np.unique(table["window"])
+    return float((numbers[-1] - numbers[0] + 1 - len(numbers)) * width_s) if len(numbers) else 0.0
+
+
+def engine_windows(table: Table, width_s: float, order: Sequence[int]) -> dict[str, list[float | int | None]]:
+    """One row a window and engine, as columns; ``order`` are the engines' numbers in the order of the report.
+
+    ``engine`` counts in that order. Of very many only those of the first engines.
+    """
+    rank = np.empty(len(order), np.int64)
+    rank[list(order)] = np.arange(len(order))
+    pairs: Groups = np.unique(np.stack([rank[table["engine"]], table["window"]]), axis=1)
+    if pairs.shape[1] > MOST_POINTS:
+        pairs = pairs[:, pairs[0] < max(1, pairs[0][MOST_POINTS])]
+    engine, window, place = pairs[0], pairs[1], _places(pairs, rank[table["engine"]], table["window"])
+    sums = sums_by(table.take(place >= 0), place[place >= 0], len(engine), NEEDED)
+    values = {
+        "steps": sums["steps"],
+        "observed_s": sums["observed_s"],
+        "slowdown": _over(sums["wasted_of_s"], sums["wasted_of_s"] - sums["wasted_s"]),
+        "tokens_per_s": sums["generated_tokens"] / width_s,
+        "wasted_device_s": sums["wasted_device_s"],
+        "batch": _over(sums["requests"], sums["steps"]),
+        "step_mean_s": _over(sums["observed_s"], sums["observed_steps"]),
+    }
+    columns: dict[str, list[float | int | None]] = {
+        "engine": [int(each) for each in engine.tolist()],
+        "window": [int(each) for each in window.tolist()],
+    }
+    return columns | {name: [known(each) for each in column.tolist()] for name, column in values.items()}
+
+
+def _places(pairs: Groups, engine: Groups, window: Groups) -> Groups:
+    """Of each cell its column in ``pairs`` (sorted by both), -1 for one that was left out."""
+    if not pairs.shape[1]:
+        return np.full(len(engine), -1, np.int64)
+    low, width = int(pairs[1].min()), int(pairs[1].max() - pairs[1].min()) + 1
+    keys = pairs[0] * width + pairs[1] - low
+    inside = (window >= low) & (window < low + width)
+    mine = engine * width + np.where(inside, window - low, 0)
+    at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
+    return np.where(inside & (keys[at] == mine), at, -1)
+
+
+def _over(part: Column, whole_: Column) -> Column:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole_ > 0, part / whole_, np.nan)

@@ -1,0 +1,72 @@
+"""The windows that cost most: of which engine, when, and beside which term most of the loss lies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflens.analyzer.history.amounts import slowdown
+from rooflens.analyzer.history.change_points import ratios_of, usual_by_window
+from rooflens.analyzer.history.phases import kind_name
+from rooflens.analyzer.history.records import WorstWindow
+from rooflens.analyzer.history.sums import Table, known, ratio, sums_by
+from rooflens.model_records import Bound
+
+HALF = 0.5  # of a loss: what explains more than this names it
+ONE_STEP, HOST = "one step", "host"
+TERM_WORDS = {
+    ONE_STEP: "one step of {step} alone",
+    HOST: "the host: its devices were done earlier",
+    "memory": "in steps that memory binds",
+    "compute": "in steps that compute binds",
+    "link": "in steps that the link binds",
+}
+
+
+def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: int) -> tuple[WorstWindow, ...]:
+    """The ``most`` pairs of engine and window that wasted most device-seconds, the worst first."""
+    pairs, place = np.unique(np.stack([table["engine"], table["window"]]), axis=1, return_inverse=True)
+    place = np.asarray(place, np.int64).reshape(-1)
+    sums = sums_by(table, place, pairs.shape[1])
+    wasted = sums["wasted_device_s"]
+    order = np.argsort(-np.where(wasted > 0, wasted, -np.inf), kind="stable")[:most]
+    order = order[np.nan_to_num(wasted[order], nan=-1.0) > 0]
+    total = float(wasted[wasted > 0].sum())
+    usual = usual_by_window(ratios_of(table)) if len(order) else {}
+    found = []
+    for at in order.tolist():
+        engine, window = (int(each) for each in pairs[:, at])
+        phase, term = _blame(table.take(place == at), {name: float(column[at]) for name, column in sums.items()})
+        longest = known(sums["observed_max_s"][at])
+        words = TERM_WORDS[term].format(step=f"{longest:.3g} s" if longest else "unknown length")
+        found.append(
+            WorstWindow(
+                engine=labels[engine],
+                start_unix_s=window * width_s,
+                seconds=width_s,
+                wasted_device_s=float(wasted[at]),
+                share_ratio=ratio(float(wasted[at]), total),
+                phase=phase,
+                term=term,
+                slowdown=slowdown(sums, at),
+                usual=usual.get((engine, window)),
+                step_max_s=longest,
+                text=f"most of it in {phase}, {words}",
+            )
+        )
+    return tuple(found)
+
+
+def _blame(cells: Table, one: dict[str, float]) -> tuple[str, str]:
+    """(kind that lost most, term) of one window: one long step, the host where device time tells, else the bound."""
+    lost = np.nan_to_num(cells["wasted_s"])
+    kinds = np.unique(cells["kind"])
+    by_kind = [float(lost[cells["kind"] == kind].sum()) for kind in kinds.tolist()]
+    kind = int(kinds[int(np.argmax(by_kind))])
+    if one["observed_max_s"] > HALF * one["wasted_s"] and one["observed_steps"] > 2:
+        return kind_name(kind), ONE_STEP
+    idle_s = one["observed_s"] - one["device_s"]
+    if np.isfinite(cells["device_s"]).all() and idle_s > HALF * one["wasted_s"]:
+        return kind_name(kind), HOST
+    mine = cells["kind"] == kind
+    bound = [float(np.nansum(cells[f"{each.name.lower()}_bound_steps"][mine])) for each in Bound]
+    return kind_name(kind), list(Bound)[int(np.argmax(bound))].name.lower()
