@@ -13,6 +13,7 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 # What somebody calibrated on this machine is no part of a test; a path below a file is there for nobody.
 os.environ["ROOFLENS_STATE_DIR"] = str(Path(__file__) / "state")
+os.environ["ROOFLENS_KEEP_STATE"] = "false"  # the tests of what a sidecar keeps give it a folder
 
 
 def _in_ci() -> bool:

@@ -26,7 +26,7 @@ class Cursors:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = StateFile(folder / SUBFOLDER, NAME, FORM)
+        self._file = cursors_file(folder)
         found = self._file.read()
         self._held: Table = found.value or {}
         self._moved: Table = {}
@@ -52,6 +52,11 @@ class Cursors:
             self._held, self._moved = outcome.value or {}, {}
         if outcome.saved or outcome.problem is not None:
             self.problem = outcome.problem
+
+
+def cursors_file(folder: Path) -> StateFile[Table]:
+    """The file of the cursors below the state folder ``folder``."""
+    return StateFile(folder / SUBFOLDER, NAME, FORM)
 
 
 def _digest(ring_id: str) -> str:

@@ -78,6 +78,8 @@ class StateFile(Generic[Value]):
         try:
             with opened(self.folder, create=False) as folder:
                 return Outcome(None if folder is None else self._value(folder))
+        except DamagedFile as error:
+            return Outcome(problem=f"{error}; what is written next sets it aside and begins anew")
         except RooflensError as error:
             return Outcome(problem=str(error))
         except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,14 @@ def key_of(info: EngineInfo, machine: str, hardware_id: str | None, calibrated_u
 def key_data(key: StateKey) -> Mapping[str, str]:
     """The key as it stands in its file."""
     return asdict(key)
+
+
+def key_from_data(data: object) -> StateKey:
+    """The inverse; ValueError for anything else."""
+    names = [field.name for field in fields(StateKey)]
+    if not isinstance(data, dict) or set(data) != set(names) or not all(isinstance(data[n], str) for n in names):
+        raise ValueError("it names no key")
+    return StateKey(**data)
 
 
 def machine_key(root: Path = Path("/")) -> str:

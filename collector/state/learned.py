@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from rooflens.collector.state.file import DAMAGED, Format, StateFile
-from rooflens.collector.state.key import StateKey, key_data
+from rooflens.collector.state.file import DAMAGED, Format, Outcome, StateFile
+from rooflens.collector.state.key import StateKey, key_data, key_from_data
 from rooflens.collector.state.lock import SUFFIX as LOCK_SUFFIX
 from rooflens.collector.state.lock import Busy, locked
 from rooflens.collector.state.place import opened
@@ -65,29 +65,36 @@ class LearnedFiles(Generic[Value]):
         return StateFile(self.folder, key.file_name, form)
 
     def other_versions(self, key: StateKey) -> dict[str, Value]:
-        """What is held of the same configuration under other versions of the engine; one that cannot be used is not."""
-        found = {}
-        for name in held(self.folder).sizes:
-            if name.startswith(f"{key.lineage}-") and name != key.file_name:
-                version, value = self._of_any_version(name, key)
-                if value is not None:
-                    found[version] = value
-        return found
+        """What is held of the same configuration under other versions of the engine; what cannot be used is left out.
 
-    def _of_any_version(self, name: str, key: StateKey) -> tuple[str, Value | None]:
-        version = ""
+        RooflensError, one line, where the folder is unfit.
+        """
+        read = (self._read(name) for name in held(self.folder).sizes if name.startswith(f"{key.lineage}-"))
+        return {
+            there.engine_version: outcome.value
+            for there, outcome in read
+            if there is not None and outcome.value is not None and there != key and there.lineage == key.lineage
+        }
+
+    def everything(self) -> Iterator[tuple[StateKey | None, Outcome[Value]]]:
+        """Each file's key, None where it cannot be used, and what it holds. RooflensError where the folder is unfit."""
+        return map(self._read, held(self.folder).sizes)
+
+    def _read(self, name: str) -> tuple[StateKey | None, Outcome[Value]]:
+        """A file of this name, whose key it tells itself."""
+        found: StateKey | None = None
 
         def parse(data: Mapping[str, Any]) -> Value:
-            nonlocal version
-            named = data.get("key")
-            version = str(named.get("engine_version")) if isinstance(named, dict) else ""
-            same = StateKey(key.machine, key.engine, version, key.configuration)
-            if named != key_data(same) or same.file_name != name:
+            nonlocal found
+            key = key_from_data(data.get("key"))
+            if key.file_name != name:
                 raise ValueError("it is of another configuration")
-            return self._parse(data)
+            value = self._parse(data)
+            found = key
+            return value
 
-        value = StateFile(self.folder, name, Format(SCHEMA, parse, self._dump, self._empty, {})).read().value
-        return version, value
+        outcome = StateFile(self.folder, name, Format(SCHEMA, parse, self._dump, self._empty, {})).read()
+        return found, outcome
 
     def make_way(self) -> None:
         """Remove the oldest files beyond MOST_KEYS and MOST_BYTES, each with its lock; one in use is passed over."""

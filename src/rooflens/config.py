@@ -39,6 +39,8 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "counter_period_s": ("--counter-period", "ROOFLENS_COUNTER_PERIOD_S"),
     "dcgm": ("--dcgm", "ROOFLENS_DCGM"),
     "dcgm_period_s": ("--dcgm-period", "ROOFLENS_DCGM_PERIOD_S"),
+    "state": ("--state", "ROOFLENS_STATE"),
+    "keep_state": ("--no-state", "ROOFLENS_KEEP_STATE"),
 }
 
 
@@ -70,6 +72,8 @@ class SidecarSettings(BaseSettings):
     counter_period_s: Annotated[float, Field(ge=0.25, le=60.0)] = 1.0  # drivers refresh some counters every 100 ms
     dcgm: str = ""
     dcgm_period_s: Annotated[float, Field(ge=1.0, le=600.0)] = 30.0
+    state: str | None = None
+    keep_state: bool = True
 
     @field_validator("listen")
     @classmethod

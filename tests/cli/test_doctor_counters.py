@@ -184,4 +184,4 @@ def test_without_a_place_for_calibrations(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("ROOFLENS_STATE_DIR", "XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     (found,) = check_calibration(machine(tmp_path))
-    assert (found.standing, "set ROOFLENS_STATE_DIR" in found.found) == (NOTE, True)
+    assert (found.standing, "set ROOFLENS_STATE" in found.found) == (NOTE, True)

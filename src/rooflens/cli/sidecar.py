@@ -72,6 +72,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.devices import NamedDevices, hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.push_named import push_named
+    from rooflens.cli.state_named import state_named
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.voice import Voice
     from rooflens.cli.watched import watched
@@ -108,6 +109,7 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
                 for line in watched(watch.settings, found is not None, why):
                     voice.say(line)
                 voice.say(f"counters  {_counters(watch, here.crashed) if settings.counters else OFF}")
+                voice.say(f"state     {state_named(settings)[1]}")
                 voice.say(f"metrics   {server.url}/metrics")
                 voice.say(f"API       {server.url}/api/v1/engines")
                 run_loop(watch, (server, Announcer(voice.say, nothing_yet_of(watch.settings))), stop)
@@ -122,6 +124,8 @@ def _check(settings: Any, args: argparse.Namespace) -> None:
     """RooflensError for options of which one makes the other pointless."""
     if not settings.rings and args.folders:
         raise RooflensError("--no-rings and a FOLDER contradict each other: leave one of them out")
+    if not settings.keep_state and args.state:
+        raise RooflensError("--no-state and --state contradict each other: leave one of them out")
     if not settings.counters and settings.dcgm_urls:
         raise RooflensError("--no-counters and --dcgm contradict each other: leave one of them out")
 
@@ -166,6 +170,7 @@ def _watch_settings(
 ) -> WatchSettings:
     from rooflens.cli.feeds_named import feeds_named
     from rooflens.cli.find_servers import find_servers
+    from rooflens.cli.state_named import state_named
     from rooflens.collector.windows import WindowSettings
     from rooflens.config import bearer_token
     from rooflens.pipeline.probes_here import probes_here
@@ -186,6 +191,7 @@ def _watch_settings(
         discover=None if settings.scrape_urls or settings.feed_urls or settings.log_paths else find_servers,
         probes=probes if settings.counters else (),
         feeds=(*feeds_named(settings), *pushed),
+        state=state_named(settings)[0],
     )
 
 

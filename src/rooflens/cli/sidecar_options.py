@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a dcgm-exporter's page of this machine, such as http://127.0.0.1:9400; may be given several times",
     )
     add("--dcgm-period", type=float, metavar="S", help="seconds between two changes of that page (default: 30)")
+    add(
+        "--state",
+        metavar="DIR",
+        help="where what is learned of engines is kept (default: rooflens in XDG_STATE_HOME, else ~/.local/state)",
+    )
+    add("--no-state", action="store_true", help="keep nothing: learn anew with each start")
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -79,6 +85,8 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
         "counter_period_s": args.counter_period,
         "dcgm": _several("--dcgm", args.dcgm),
         "dcgm_period_s": args.dcgm_period,
+        "state": args.state,
+        "keep_state": False if args.no_state else None,
     }
 
 
