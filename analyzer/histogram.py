@@ -14,7 +14,8 @@ MICROSECOND_S = 1e-6
 
 def bin_of(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     """The bin of each time, all of them above 0: bin n holds times from HISTOGRAM_BASE ** n microseconds on."""
-    return np.floor(np.log(seconds / MICROSECOND_S) / np.log(HISTOGRAM_BASE)).astype(np.int64)
+    bins: NDArray[np.int64] = np.floor(np.log(seconds / MICROSECOND_S) / np.log(HISTOGRAM_BASE)).astype(np.int64)
+    return bins
 
 
 def quantile(bins: NDArray[Any], counts: NDArray[Any], q: float) -> float | None:

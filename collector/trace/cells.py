@@ -19,7 +19,6 @@ from rooflens.collector.trace.partials import (
     conditions_of,
     groups_of,
     partial_of,
-    question_of,
     sums,
 )
 from rooflens.records import RooflensError
@@ -57,7 +56,8 @@ def asked(files: TraceFiles, chosen: TraceFilter, width_s: float) -> Question:
     if not width_s > 0:
         raise RooflensError(f"--window: a width in seconds above 0, not {width_s}")
     spanned = {name for file in files.files for name, _ in file.columns if name not in COLUMN_TYPES}
-    return question_of(files, chosen, width_s, checked(chosen.where, sorted(spanned)))
+    where = checked(chosen.where, sorted(spanned))
+    return Question(width_s, chosen.from_unix_s, chosen.to_unix_s, where)
 
 
 def in_order(groups: Sequence[Group], submit: Callable[[Group], Future[Partial]], ahead: int) -> Iterator[Partial]:
@@ -129,7 +129,7 @@ def cells_of_table(table: pa.Table, facts: TraceFacts, chosen: TraceFilter, widt
         ends = pa.compute.min_max(table.column("unix_s")).as_py() if "unix_s" in names and len(table) else {}
         known = ends.get("min") is not None
         width_s = chosen_width(ends["max"] - ends["min"] if known else 0.0, 1)
-    question = Question(width_s, {}, chosen.from_unix_s, chosen.to_unix_s, where)
+    question = Question(width_s, chosen.from_unix_s, chosen.to_unix_s, where)
     missing = [f"NULL::{kind} AS {quoted(name)}" for name, kind in COLUMN_TYPES.items() if name not in names]
     conditions = " AND ".join(conditions_of(question)) or "true"
     merger = Merger()

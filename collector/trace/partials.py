@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from rooflens.collector.trace.condition import COLUMN_TYPES, one_line, quoted
-from rooflens.collector.trace.duck import closed, connected, sql_text
+from rooflens.collector.trace.duck import closed, connected, cores, memory_bytes, sql_text
 from rooflens.collector.trace.files import TraceFile, TraceFiles
 from rooflens.collector.trace.listing import is_local, opened
 from rooflens.records import RooflensError
-from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE, TraceFilter
+from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE
 
 GROUP_ROWS = 400_000  # of one group, unless a file has more: some tenths of a second, far more than a query costs
 GROUP_FILES = 512
@@ -28,10 +28,9 @@ LEAST_US = 0.01  # shorter times share a bin of the histogram
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of each group. ``engines`` are the places of the chosen facts' engines by digest."""
+    """What is asked of each group; ``where`` was checked, ``limit_bytes`` is what one thread may use."""
 
     width_s: float
-    engines: Mapping[str, int]
     from_unix_s: float | None = None
     to_unix_s: float | None = None
     where: str | None = None
@@ -40,15 +39,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files that are summed together: all with the same columns. ``earlier`` are read beside them for their keys."""
+    """Files that are summed together: all with the same ``columns``, the names alone.
 
-    files: tuple[TraceFile, ...]
+    ``engines`` are the places of the chosen engines in the order of labels, by the digest of their facts. Where the
+    files are ``doubled``, a step may be in them more than once, or in those of ``earlier``, which come first.
+    """
+
+    urls: tuple[str, ...]
+    columns: tuple[str, ...]
+    engines: tuple[tuple[str, int], ...]
+    rows: int
+    doubled: bool = False
     earlier: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """Rows of its files."""
-        return sum(file.footer.rows for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +64,37 @@ class Partial:
 
 def groups_of(files: TraceFiles) -> tuple[Group, ...]:
     """The files cut into groups: by host, then time; the same for the same files, wherever they are worked out."""
+    place = {label: at for at, label in enumerate(files.labels)}
+    places = {digest: place[facts.label] for digest, facts in files.facts.items()}
     groups: list[Group] = []
-    open_files: list[TraceFile] = []
-
-    def close() -> None:
-        if open_files:
-            earlier = dict.fromkeys(url for file in open_files for url in file.earlier)
-            groups.append(Group(tuple(open_files), tuple(earlier)))
-            open_files.clear()
-
+    members: list[TraceFile] = []
     rows = 0
     for file in sorted(files.files, key=_by_host):
-        doubled = bool(file.earlier) or file.repeats
-        fits = bool(open_files) and rows + file.footer.rows <= GROUP_ROWS and len(open_files) < GROUP_FILES
-        alike = bool(open_files) and open_files[0].columns == file.columns
-        alike = alike and doubled == (bool(open_files[0].earlier) or open_files[0].repeats)
-        if not (fits and alike):
-            close()
-            rows = 0
-        open_files.append(file)
+        full = rows + file.footer.rows > GROUP_ROWS or len(members) == GROUP_FILES
+        if members and (full or _alike(file) != _alike(members[0])):
+            groups.append(_group(members, places))
+            members, rows = [], 0
+        members.append(file)
         rows += file.footer.rows
-    close()
-    return tuple(groups)
+    return (*groups, _group(members, places)) if members else tuple(groups)
+
+
+def _alike(file: TraceFile) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """What files of one group have in common."""
+    return file.columns, bool(file.earlier) or file.repeats
+
+
+def _group(files: Sequence[TraceFile], places: Mapping[str, int]) -> Group:
+    digests = dict.fromkeys(digest for file in files for digest in file.footer.facts if digest in places)
+    columns, doubled = _alike(files[0])
+    return Group(
+        urls=tuple(file.url for file in files),
+        columns=tuple(name for name, _ in columns),
+        engines=tuple((digest, places[digest]) for digest in digests),
+        rows=sum(file.footer.rows for file in files),
+        doubled=doubled,
+        earlier=tuple(dict.fromkeys(url for file in files for url in file.earlier)),
+    )
 
 
 def _by_host(file: TraceFile) -> tuple[str, float, str]:
@@ -98,10 +109,10 @@ def partial_of(group: Group, question: Question) -> Partial:
     try:
         return _summed(group, question)
     except (duckdb.Error, OSError, RooflensError) as error:
-        if len(group.files) == 1:
-            words = f"{group.files[0].url}: cannot be read: {one_line(str(error).split(chr(10), 1)[0])[:200]}"
+        if len(group.urls) == 1:
+            words = f"{group.urls[0]}: cannot be read: {one_line(str(error).split(chr(10), 1)[0])[:200]}"
             return Partial(EMPTY_CELLS, EMPTY_HISTOGRAM, (words,))
-    parts = [partial_of(replace(group, files=(file,)), question) for file in group.files]
+    parts = [partial_of(_alone(group, url), question) for url in group.urls]
     return Partial(
         pa.concat_tables([part.cells for part in parts]),
         pa.concat_tables([part.histogram for part in parts]),
@@ -109,9 +120,18 @@ def partial_of(group: Group, question: Question) -> Partial:
     )
 
 
+def _alone(group: Group, url: str) -> Group:
+    """The group with one of its files only; what came before it stays before it."""
+    before = group.urls[: group.urls.index(url)] if group.doubled else ()
+    return replace(group, urls=(url,), earlier=tuple(dict.fromkeys((*group.earlier, *before))))
+
+
 def _summed(group: Group, question: Question) -> Partial:
-    with reading([*(file.url for file in group.files), *group.earlier], question.limit_bytes) as connection:
-        connection.register("engines", _engines(group, question))
+    limit_bytes = question.limit_bytes or memory_bytes() // cores()
+    with reading([*group.earlier, *group.urls], limit_bytes) as connection:
+        digests, places = zip(*group.engines, strict=True) if group.engines else ((), ())
+        engines = {"digest": pa.array(digests, pa.string()), "engine": pa.array(places, pa.int64())}
+        connection.register("engines", pa.table(engines))
         connection.execute(chosen_view(group, question))
         return sums(connection, question.width_s)
 
@@ -146,14 +166,13 @@ def _remote(filesystems: Mapping[str, Any], limit_bytes: int | None) -> Any:
 
 def chosen_view(group: Group, question: Question) -> str:
     """The rows of a group that were asked for, each once, as the view that part.sql reads."""
-    names = [name for name, _ in group.files[0].columns]
+    names = set(group.columns)
     missing = [f"NULL::{kind} AS {quoted(name)}" for name, kind in COLUMN_TYPES.items() if name not in names]
-    listed = ", ".join(f"'{sql_text(file.url)}'" for file in group.files)
-    doubled = bool(group.earlier) or group.files[0].repeats
-    extra = ", filename = true, file_row_number = true" if doubled else ""
+    listed = ", ".join(f"'{sql_text(url)}'" for url in group.urls)
+    extra = ", filename = true, file_row_number = true" if group.doubled else ""
     steps = f"SELECT {', '.join(['*', *missing])} FROM read_parquet([{listed}], hive_partitioning = false{extra})"
     conditions = list(conditions_of(question))
-    if doubled:
+    if group.doubled:
         conditions.append(_once(group))
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     joined = f"({steps}) AS steps JOIN engines AS chosen_engines ON chosen_engines.digest = steps.facts"
@@ -172,9 +191,7 @@ def conditions_of(question: Question) -> Iterator[str]:
 
 def _once(group: Group) -> str:
     """No file before this one has the step, and no row before it in its own file."""
-    order = [*group.earlier, *(file.url for file in group.files)]
-    rank = {url: at for at, url in enumerate(dict.fromkeys(order))}
-    values = ", ".join(f"'{sql_text(url)}'" for url in rank)
+    values = ", ".join(f"'{sql_text(url)}'" for url in dict.fromkeys([*group.earlier, *group.urls]))
     place = f"list_position([{values}], {{}}.filename)"
     before = place.format("earlier"), place.format("steps")
     return (
@@ -183,19 +200,6 @@ def _once(group: Group) -> str:
         f"AND ({before[0]} < {before[1]} OR ({before[0]} = {before[1]} "
         "AND earlier.file_row_number < steps.file_row_number)))"
     )
-
-
-def _engines(group: Group, question: Question) -> pa.Table:
-    here = [digest for digest in question.engines if any(digest in file.footer.facts for file in group.files)]
-    places = pa.array([question.engines[digest] for digest in here], pa.int64())
-    return pa.table({"digest": pa.array(here, pa.string()), "engine": places})
-
-
-def question_of(files: TraceFiles, chosen: TraceFilter, width_s: float, where: str | None) -> Question:
-    """What to ask of each group; ``where`` was checked."""
-    place = {label: at for at, label in enumerate(files.labels)}
-    engines = {digest: place[facts.label] for digest, facts in files.facts.items()}
-    return Question(width_s, engines, chosen.from_unix_s, chosen.to_unix_s, where)
 
 
 def text(name: str) -> str:

@@ -1,0 +1,110 @@
+"""The same cells from many machines: each group of files is summed by a worker of Dask distributed.
+
+Whoever can reach a Dask scheduler can run anything on its workers, and on whoever asks it: an address is trusted.
+Nothing listens here; scheduler and workers bind to what their own commands say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rooflens import __version__
+from rooflens.collector.trace.cells import asked, in_order, merged, width_of
+from rooflens.collector.trace.files import Progress, TraceFiles
+from rooflens.collector.trace.partials import Group, Partial, Question, groups_of, partial_of
+from rooflens.records import RooflensError
+from rooflens.trace_records import Cells, TraceFilter
+
+ANSWER_S = 5.0  # for the scheduler to answer, and then for the first worker to be there
+AHEAD = 3  # groups for each thread of the workers
+RETRIES = 3  # of a group whose worker failed; one that dies is replaced by Dask itself
+MISSING = "--dask needs Dask: pip install 'rooflens[trace,fleet]'"
+
+
+def cells_on(
+    address: str, files: TraceFiles, chosen: TraceFilter, width_s: float | None = None, progress: Progress | None = None
+) -> Cells:
+    """What cells.cells_of gives, to the last bit, summed by the workers of the scheduler at ``address``.
+
+    The workers must see the files under the same names and have the same rooflens and DuckDB. RooflensError in one
+    line where the scheduler does not answer, has no worker, or a group could not be summed.
+    """
+    width_s = width_s or width_of(files, chosen)
+    groups, question = groups_of(files), asked(files, chosen, width_s)
+    made_by = versions()
+    with _client(address) as client:
+        ahead = AHEAD * max(2, sum(client.nthreads().values()))
+
+        def parts() -> Iterator[Partial]:
+            def submit(group: Group) -> Any:
+                return client.submit(remote_partial, group, question, made_by, pure=False, retries=RETRIES)
+
+            yield from in_order(groups, submit, ahead)
+
+        return merged(files, chosen, groups, _told(parts(), address), width_s, progress)
+
+
+def remote_partial(group: Group, question: Question, made_by: tuple[str, str]) -> Partial:
+    """On a worker: the sums of a group; RooflensError where it would sum in another way than the one that asks."""
+    if versions() != made_by:
+        raise RooflensError(
+            f"a worker has rooflens {versions()[0]} with DuckDB {versions()[1]}, here are {made_by[0]} and "
+            f"{made_by[1]}: install the same on both"
+        )
+    return partial_of(group, question)
+
+
+def versions() -> tuple[str, str]:
+    """What the last bit of a sum may depend on: rooflens and DuckDB."""
+    import duckdb
+
+    return __version__, str(duckdb.__version__)
+
+
+def _told(parts: Iterator[Partial], address: str) -> Iterator[Partial]:
+    """The partials; what goes wrong on a worker is said in one line."""
+    from distributed import KilledWorker
+
+    try:
+        yield from parts
+    except RooflensError:
+        raise
+    except KilledWorker:
+        raise RooflensError(
+            f"--dask {address}: several workers died over the same files: give them more memory, see their logs"
+        ) from None
+    except ModuleNotFoundError as error:
+        raise RooflensError(
+            f"--dask {address}: a worker has no module {error.name}: pip install 'rooflens[trace]' where they run"
+        ) from None
+    except Exception as error:  # whatever happened on another machine
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise RooflensError(f"--dask {address}: a worker failed: {words}") from None
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    try:
+        import distributed
+    except ImportError:
+        raise RooflensError(MISSING) from None
+    library: Any = distributed
+    try:
+        client = library.Client(address, timeout=ANSWER_S, set_as_default=False)
+    except Exception as error:  # OSError, TimeoutError, ValueError for an odd address, by what is wrong
+        words = " ".join(str(error).split())[:160] or type(error).__name__
+        raise RooflensError(
+            f"--dask {address}: no scheduler answers ({words}): start `dask scheduler` and name its address"
+        ) from None
+    try:
+        try:
+            client.wait_for_workers(1, timeout=ANSWER_S)
+        except Exception:
+            raise RooflensError(
+                f"--dask {address}: the scheduler has no workers: start `dask worker {address}` where the files are"
+            ) from None
+        yield client
+    finally:
+        client.close(timeout=ANSWER_S)
