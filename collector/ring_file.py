@@ -91,6 +91,7 @@ class RingFile:
         """Open and check ``path``; RooflensError in one line if it is no ring that can be trusted and read."""
         self.path = path
         self.state_damaged = False
+        self.most_slots: int | None = None  # that are given at once, None for all
         self._borrowed = False
         self._fd = self._open(path)
         try:
@@ -219,6 +220,8 @@ class RingFile:
 
         last = self.state().sequence
         first = max(after + 1, last - self.header.slot_count + 1)
+        if self.most_slots is not None:
+            last = min(last, first + self.most_slots - 1)
         if last < first:
             return Slots(np.empty(0, self.dtype), max(last, after), max(0, last - after), 0)
         raw = self.read_raw(first, last)

@@ -98,6 +98,11 @@ class SlotSource:
         """Frames whose lengths did not add up to the sum in their slot; their lengths are not given."""
         return self._decoder.doubted
 
+    @property
+    def position(self) -> int:
+        """The sequence up to which it has read."""
+        return self._after
+
     def close(self) -> None:
         """Let go of the ring."""
         self._slots.close()

@@ -34,6 +34,7 @@ FLOOR = (
     "findings",
     "trace_records",
     "trace_tables",
+    "trace_metrics",
 )
 PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))
 # Settings are read once, by the wiring, and handed on as values.

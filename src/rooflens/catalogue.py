@@ -7,6 +7,7 @@ from rooflens.findings import Code, Severity
 from rooflens.group_records import GroupKind
 from rooflens.metric_records import BY_INTERVALS, PREFIX, Kind, Metric, engine_metric
 from rooflens.records import StepKind
+from rooflens.trace_metrics import TRACE_CATALOGUE
 
 STEP_KINDS = tuple(kind.name.lower() for kind in StepKind)
 # Where every second of an engine's life goes: these add up to the time that was watched.
@@ -253,5 +254,5 @@ CATALOGUE: tuple[Metric, ...] = (
     RUNNING, WAITING, DEFERRED, KV_USED, BATCH, CONTEXT, MBU, MFU, FLOOR_FACTOR, BANDWIDTH, PEAK_FLOPS, FINDING_ACTIVE,
     FINDING_UNKNOWN, *ENGINE_DEVICE_CATALOGUE, GROUP_MEMBERS, GROUP_RUNNING_SPREAD, GROUP_WAITING_SPREAD,
     SOURCES_UP, SOURCE_FAILURES, LOOP_SECONDS, SIDECAR_INFO,
-    *DEVICE_CATALOGUE,
+    *TRACE_CATALOGUE, *DEVICE_CATALOGUE,
 )  # fmt: skip

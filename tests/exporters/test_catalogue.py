@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_snapshot import made_snapshot
 
-from rooflens import catalogue, device_metrics
+from rooflens import catalogue, device_metrics, trace_metrics
 from rooflens.catalogue import CATALOGUE
 from rooflens.exporters.prometheus import render
 from rooflens.metric_records import OPEN_LABELS, Kind, Metric
@@ -60,7 +60,7 @@ def test_the_promql_parses_and_names_only_metrics_of_the_catalogue(tmp_path: Pat
 
 
 def test_every_constant_is_in_the_catalogue_once() -> None:
-    declared = [*vars(catalogue).values(), *vars(device_metrics).values()]
+    declared = [value for module in (catalogue, device_metrics, trace_metrics) for value in vars(module).values()]
     constants = [value for value in declared if isinstance(value, Metric)]
     assert sorted(metric.name for metric in CATALOGUE) == sorted(metric.name for metric in constants)
     families = [metric.family for metric in CATALOGUE]

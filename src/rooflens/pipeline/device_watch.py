@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -63,6 +63,7 @@ class DeviceWatch:
         self._asked: dict[int, frozenset[Any]] = {}  # what each probe was last told to watch
         self._claims: tuple[Any, ...] = ()
         self._wanted = False  # an engine is here that runs on a device, or may
+        self.tap: Callable[[DeviceSample, DeviceFacts | None], None] = lambda sample, facts: None
         self._probes = Probes(sampled)
 
     def look(self, engines: Mapping[str, WatchedEngine]) -> None:
@@ -79,6 +80,7 @@ class DeviceWatch:
                 if sample.uuid.casefold() in claimed:
                     facts = self._history.facts_of((sample.uuid,)).get(sample.uuid)
                     self._totals.add(sample, facts, now_unix_s)
+                    self.tap(sample, facts)
             for process in probed.processes:
                 _spend(by_pid.get(process.engine_pid), process)
         self._find(engines)

@@ -54,6 +54,10 @@ class Devices:
                 steps = ring.join(steps)
         return steps
 
+    def timed(self, engine: RingHeader) -> bool:
+        """Whether a worker of this engine tells device times."""
+        return any(ring.belongs_to(engine) for ring in self._open.values())
+
     def uuids(self, engine: RingHeader) -> tuple[str, ...]:
         """The devices that the workers of an engine name."""
         rings = [ring for ring in self._open.values() if ring.belongs_to(engine)]

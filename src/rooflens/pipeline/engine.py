@@ -12,7 +12,6 @@ from rooflens.analyzer.regimes import regime_figures, times_of, with_usual
 from rooflens.analyzer.roofline import Roofline
 from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.analyzer.rules.case import Case
-from rooflens.analyzer.untold import UntoldColumn, untold
 from rooflens.analyzer.verdicts import Verdicts
 from rooflens.analyzer.window_figures import window_figures
 from rooflens.calibration_records import Calibration, Ceiling
@@ -23,29 +22,28 @@ from rooflens.live_records import Derived, EngineView, Progress, SourceKind, Sta
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline.engine_beside import Beside
 from rooflens.pipeline.engine_calibration import calibration_of_engine
+from rooflens.pipeline.engine_roof import NO_HARDWARE, NO_INFO, NOT_ITS_HARDWARE, analysed, roofline_of
 from rooflens.pipeline.labels import Key
 from rooflens.pipeline.memory import EngineMemory
 from rooflens.pipeline.recent import RecentSteps
 from rooflens.pipeline.totals import EngineTotals
 from rooflens.pipeline.window_counters import CountedWindows
 from rooflens.protocols import Batch
-from rooflens.records import EngineInfo, RooflensError, StepTable
+from rooflens.records import EngineInfo, StepTable
 
 KEPT_WINDOWS = 6
 RECENT_STEPS = 512
 STAMP_S = 0.05  # an engine stamps a step within microseconds of handing it over; this much if it is held up
-NO_HARDWARE = "the hardware is not known: give --hardware ID"
-NOT_ITS_HARDWARE = "the engine runs on a CPU, of which the hardware's floor says nothing: give --hardware this-cpu"
 NEWEST_ONLY = "bounds are kept of the newest window only"  # half the memory, and no rule looks at older ones
-NO_INFO = "the engine's facts are missing"
+Tap = Callable[[Batch, StepAnalysis | None], None]
 Clocks = tuple[float | None, ...]  # SM and highest SM in Hz, memory as a part of its highest
 
 
 class WatchedEngine:
     """One run of an engine under one label. ``state`` is how it was at the last read.
 
-    ``join`` adds to the steps of a window what other sources tell of them; ``counted`` joins counters to its windows,
-    ``beside`` what is known of the engines of its group.
+    ``join`` adds to the steps of a window what other sources tell of them, ``tap`` gets what is new with its bounds;
+    ``counted`` joins counters to its windows, ``beside`` what is known of the engines of its group.
     ``pid`` is its process as this host numbers it, ``worker_uuids`` asks which devices its workers name, and ``here``
     is False where it may run on another machine. ``device_uuids`` are the devices it is known to run on.
     """
@@ -65,6 +63,7 @@ class WatchedEngine:
         self.problem: str | None = None  # of its source, beside what hinders its roofline
         self.info: EngineInfo | None = None
         self.join: Callable[[StepTable], StepTable] = lambda steps: steps
+        self.tap: Tap = lambda batch, analysis: None
         self.counted = CountedWindows(KEPT_WINDOWS)
         self.beside = Beside(KEPT_WINDOWS)
         self.pid: int | None = None
@@ -99,7 +98,9 @@ class WatchedEngine:
         steps = batch.steps
         self._progress = batch.progress
         self._derived |= {value.name: value for value in batch.derived}
-        self._totals.add(batch, self._remembered(steps), time.time())
+        analysis = self._remembered(steps)
+        self._totals.add(batch, analysis, time.time())
+        self.tap(batch, analysis)
         self._rest(batch, now_monotonic_s)
         for stretch in (*self._builder.add(batch), *self._builder.advance(now_monotonic_s)):
             self._close(stretch)
@@ -155,6 +156,12 @@ class WatchedEngine:
         problems = (*self._rule_problems.values(), *(line for line in (uncounted, odd) if line))
         return tuple(f"{'/'.join(self.key)}: {problem}" for problem in problems)
 
+    @property
+    def roof(self) -> tuple[HardwareSpec | None, int, str | None]:
+        """The hardware of its bounds, of how many devices they are, and why there are none where there are none."""
+        hardware = None if self._no_roofline == NOT_ITS_HARDWARE else self._hardware
+        return hardware, self._roofline.deployment.devices if self._roofline is not None else 1, self._no_roofline
+
     def view(self) -> EngineView:
         """The engine as views see it."""
         return EngineView(
@@ -186,15 +193,7 @@ class WatchedEngine:
         info = info or self.info
         self.info = info
         self._memory.know(info, self._hardware, self._calibration, self.here)
-        if self._hardware is None or info is None:
-            return
-        if info.device == "cpu" and self._hardware.nvml_names:
-            self._roofline, self._no_roofline = None, NOT_ITS_HARDWARE
-            return
-        try:
-            self._roofline, self._no_roofline = Roofline.of(info, self._hardware, self._calibration), None
-        except RooflensError as error:
-            self._roofline, self._no_roofline = None, str(error)
+        self._roofline, self._no_roofline = roofline_of(info, self._hardware, self._calibration)
         self._recent.analyse_anew(self._analysed)
 
     def _calibrate(self, info: EngineInfo | None) -> bool:
@@ -209,16 +208,8 @@ class WatchedEngine:
     def _analysed(self, steps: StepTable) -> StepAnalysis | None:
         if self._roofline is None or not len(steps):
             return None
-        try:
-            analysis = self._roofline.analyse_all(steps)
-        except UntoldColumn as error:
-            name = self.info.engine if self.info else "the engine"
-            self._no_roofline = untold(error.column, name, self.source)
-            return None
-        except RooflensError as error:
-            self._no_roofline = str(error)
-            return None
-        self._no_roofline = None
+        name = self.info.engine if self.info else "the engine"
+        analysis, self._no_roofline = analysed(self._roofline, steps, name, self.source)
         return analysis
 
     def _close(self, stretch: Stretch) -> None:

@@ -53,6 +53,7 @@ class Follower:
         self._read: set[Run] = set()  # counted as far as they could be read; never again from the start
         self._bad: dict[Place, _Bad] = {}
         self._unfit: dict[Path, str] = {}
+        self._passed: list[Path] = []
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -67,6 +68,11 @@ class Follower:
         self._done &= named
         self._read &= named
         return sorted(self._open.values(), key=lambda ring: (ring.created_unix_s, ring.run))
+
+    def passed(self) -> list[Path]:
+        """Rings that were passed over since the last call, for their engines were dead already."""
+        passed, self._passed = self._passed, []
+        return passed
 
     def drop(self, ring: RingReader) -> None:
         """The engine is gone and its ring was read to the end, or as far as it can be read."""
@@ -154,6 +160,7 @@ class Follower:
             made_later = (self._from_start or (after_us and created_s >= self._started_s)) and run not in self._read
             if not live and not made_later:
                 self._done.add(run)
+                self._passed.append(path)
                 return
             self._read.add(run)
             self._open[run] = RingReader(path, f"{path}#{inode}", from_start=made_later)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from rooflens import device_metrics
 from rooflens.analyzer.rules import EVERY_TURN, RULES
 from rooflens.findings import FINDINGS, Code, Severity, Status
 from rooflens.group_records import GroupView
-from rooflens.live_records import EngineView, State
+from rooflens.live_records import EngineView, SourceHealth, SourceKind, State
 from rooflens.metric_records import Metric, Sample
 
 NOT_KNOWN = "unknown"  # a label cannot be left out
@@ -142,3 +142,13 @@ def _last(view: EngineView, column: str) -> float | None:
     if not len(table) or column not in table.columns or not bool(np.asarray(table.where(column))[-1]):
         return None
     return float(table[column][-1])
+
+
+def source_samples(
+    sources: Sequence[SourceHealth], failures: Mapping[SourceKind, int], started_unix_s: float
+) -> Iterator[Sample]:
+    """How many sources of each kind are read, and how many reads failed."""
+    for kind in SourceKind:
+        up = sum(source.kind is kind and source.state is State.LIVE for source in sources)
+        yield Sample(metrics.SOURCES_UP, (str(kind),), float(up))
+        yield Sample(metrics.SOURCE_FAILURES, (str(kind),), float(failures[kind]), started_unix_s)

@@ -20,7 +20,7 @@ from rooflens.pipeline.devices import Devices
 from rooflens.pipeline.engine import WatchedEngine
 from rooflens.pipeline.feeds import Feeds, FeedTold
 from rooflens.pipeline.follow import Follower
-from rooflens.pipeline.gauges import gauges, group_gauges
+from rooflens.pipeline.gauges import gauges, group_gauges, source_samples
 from rooflens.pipeline.group_members import members_of
 from rooflens.pipeline.groups import Groups
 from rooflens.pipeline.labels import Key, Labels
@@ -29,6 +29,7 @@ from rooflens.pipeline.page_runs import Once, Told, read_pages
 from rooflens.pipeline.pages import Pages, is_loopback, with_model
 from rooflens.pipeline.ring_reader import RingReader, said
 from rooflens.pipeline.totals import Totals
+from rooflens.pipeline.tracing import Tracing
 from rooflens.pipeline.watch_settings import WatchSettings
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RooflensError, StepTable
@@ -54,7 +55,8 @@ class Watch:
         self._feeds = Feeds(settings.feeds)
         self.counters = DeviceWatch(settings.probes, settings.windows, settings.hardware)  # last: it starts threads
         self._labels, self._totals, self._groups = Labels(), Totals(), Groups()
-        self._once, self._memory = Once(), Memory(settings.state)
+        self._once, self._memory, self._trace = Once(), Memory(settings.state), Tracing(settings)
+        self.counters.tap = self._trace.sampled
         self._engines: dict[str, WatchedEngine] = {}
         self._pages_of: dict[str, str] = {}  # the page of each run that is read from one
         self._gone: dict[Key, tuple[EngineView, float]] = {}  # with when it was over, monotonic seconds
@@ -80,6 +82,7 @@ class Watch:
         self._guarded("state", self._memory.look)
         views = {run: engine.view() for run, engine in self._engines.items()}
         self._guarded("groups", self._look_at_groups, views, begun_s)
+        self._guarded("trace", self._trace.turn, views, self._follower.passed())
         now_s = time.monotonic()
         self._gone = {key: gone for key, gone in self._gone.items() if now_s - gone[1] < GONE_KEPT_S}
         self._read_out = {key: health for key, health in self._read_out.items() if key in self._gone}
@@ -100,6 +103,7 @@ class Watch:
 
     def close(self) -> None:
         """Let go of every source."""
+        self._trace.close()  # before what it still asks for device times
         for part in (self._follower, self._devices, self._feeds, self._pages, self.counters, self._memory):
             part.close()
 
@@ -129,9 +133,10 @@ class Watch:
         try:
             if ring.run not in self._engines:
                 self._engine(ring.run, SourceKind.RING, info, ring.rank, ring.watched_from_s, ring.before)
-                engine = self._engines[ring.run]
-                engine.join = partial(self._devices.join, ring.header)
-                engine.pid, engine.worker_uuids = ring.pid, partial(self._devices.uuids, ring.header)
+                engine, header = self._engines[ring.run], ring.header
+                engine.join, engine.pid = partial(self._devices.join, header), ring.pid
+                engine.worker_uuids = partial(self._devices.uuids, header)
+                self._trace.begin(ring.run, engine, ring, partial(self._devices.timed, header))
             self._take(ring.run, batch, info, now_s, ring.state)
         finally:
             if ring.state is not State.LIVE:
@@ -212,6 +217,7 @@ class Watch:
         roofs = settings.hardware, settings.windows, before, settings.calibrations
         self._engines[run] = WatchedEngine(key, source, totals, *roofs, self._memory.of_engine())
         self.counters.attach(run, self._engines[run])
+        self._trace.begin(run, self._engines[run])
         self._gone.pop(key, None)
 
     def _known(self) -> list[Known]:
@@ -237,9 +243,11 @@ class Watch:
             return
         engine.problem = problem
         engine.end(state, time.monotonic())
+        view = engine.view()
+        self._trace.end(run, view.findings)
         if state is not State.STANDBY:
             self._gone.pop(engine.key, None)
-            self._gone[engine.key] = (engine.view(), time.monotonic())  # the newest last
+            self._gone[engine.key] = (view, time.monotonic())  # the newest last
             if len(self._gone) > MOST_GONE:
                 del self._gone[next(iter(self._gone))]
                 self._left_out_s = time.monotonic()
@@ -275,23 +283,17 @@ class Watch:
         found = self._totals.samples(keys)
         found += [sample for view in views for sample in gauges(view, time.time())]
         found += [sample for group in self._groups.views for sample in group_gauges(group)]
-        failures = dict(self._failures)
-        failures[SourceKind.RING] += self._follower.failures
-        failures[SourceKind.METRICS] += self._pages.failures
-        for kind, count in self._feeds.failures.items():
-            failures[kind] += count
-        for kind in SourceKind:
-            up = sum(source.kind is kind and source.state is State.LIVE for source in sources)
-            found.append(Sample(metrics.SOURCES_UP, (str(kind),), float(up)))
-            found.append(Sample(metrics.SOURCE_FAILURES, (str(kind),), float(failures[kind]), self._started_unix_s))
+        failures = Counter(self._failures)
+        failures.update(self._feeds.failures)
+        failures.update({SourceKind.RING: self._follower.failures, SourceKind.METRICS: self._pages.failures})
+        found += [*source_samples(sources, failures, self._started_unix_s), *self._trace.samples()]
         found.append(Sample(metrics.LOOP_SECONDS, (), self._spent_s + self.counters.spent_s, self._started_unix_s))
-        found.append(Sample(metrics.SIDECAR_INFO, (__version__,), 1.0))
-        return found
+        return [*found, Sample(metrics.SIDECAR_INFO, (__version__,), 1.0)]
 
     def _problems(self) -> tuple[str, ...]:
         own = (line for engine in self._engines.values() for line in engine.problems)
-        counters = (*self.counters.problems(self._engines), *self._memory.problems)
-        sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems, *counters)
+        others = (*self.counters.problems(self._engines), *self._memory.problems, *self._trace.problems)
+        sources = (*self._follower.problems, *self._devices.problems, *self._pages.problems, *others)
         recently = self._left_out_s is not None and time.monotonic() - self._left_out_s < GONE_KEPT_S
         lines = dict.fromkeys((*self._told.values(), *self._faults, *((LEFT_OUT,) if recently else ()), *own, *sources))
         return tuple(lines)[:MOST_PROBLEMS]

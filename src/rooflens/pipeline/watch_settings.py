@@ -13,6 +13,7 @@ from rooflens.model_records import HardwareSpec
 from rooflens.pipeline.follow import Wanted
 from rooflens.pipeline.pages import Discover
 from rooflens.pipeline.probes import Sampled
+from rooflens.pipeline.tracing import TraceTo
 from rooflens.protocols import Feed
 
 
@@ -28,7 +29,7 @@ class WatchSettings:
     thread of its own. ``from_start`` also counts what rings held before; ``wanted`` says of a ring's path whether it is
     to be read (default: all). ``probes`` sample the counters of devices and processes. ``feeds`` are sources that come
     by themselves: logs, sockets, what is pushed; the watch starts and closes them. ``state`` is the folder where what
-    is learned of engines is kept, None for none.
+    is learned of engines is kept, None for none. ``trace`` is where everything that is seen is kept.
     """
 
     folders: Sequence[Path] = ()
@@ -47,3 +48,4 @@ class WatchSettings:
     probes: Sequence[Sampled] = ()
     feeds: Sequence[Feed] = ()
     state: Path | None = None
+    trace: TraceTo | None = None
