@@ -72,7 +72,6 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
     from rooflens.cli.devices import NamedDevices, hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.push_named import push_named
-    from rooflens.cli.state_named import state_named
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
     from rooflens.cli.voice import Voice
     from rooflens.cli.watched import watched
@@ -109,15 +108,21 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
                 for line in watched(watch.settings, found is not None, why):
                     voice.say(line)
                 voice.say(f"counters  {_counters(watch, here.crashed) if settings.counters else OFF}")
-                voice.say(f"state     {state_named(settings)[1]}")
-                voice.say(f"metrics   {server.url}/metrics")
-                voice.say(f"API       {server.url}/api/v1/engines")
+                for line in _places(settings, server.url):
+                    voice.say(line)
                 run_loop(watch, (server, Announcer(voice.say, nothing_yet_of(watch.settings))), stop)
         finally:
             watch.close()
     finally:
         server.close()
     return 0
+
+
+def _places(settings: Any, url: str) -> tuple[str, ...]:
+    """Lines of where to look: what is kept, what is served."""
+    from rooflens.cli.state_named import state_named
+
+    return f"state     {state_named(settings)[1]}", f"metrics   {url}/metrics", f"API       {url}/api/v1/engines"
 
 
 def _check(settings: Any, args: argparse.Namespace) -> None:

@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a dcgm-exporter's page of this machine, such as http://127.0.0.1:9400; may be given several times",
     )
     add("--dcgm-period", type=float, metavar="S", help="seconds between two changes of that page (default: 30)")
+    _add_kept(parser)
+
+
+def _add_kept(parser: argparse.ArgumentParser) -> None:
+    """The options of what outlives the sidecar."""
+    add = parser.add_argument
     add(
         "--state",
         metavar="DIR",
