@@ -79,9 +79,10 @@ def split_intervals(table: StepTable, begun: Column, output: Column) -> tuple[Co
 
 def filled(table: StepTable, name: str, default: float = 0.0) -> Column:
     """The column as floats, ``default`` where it is not known or not there."""
-    if name not in table.columns:
+    column, known = table.columns.get(name), table.known.get(name)
+    if column is None:
         return np.full(len(table), default)
-    return np.where(table.where(name), table[name], default).astype(np.float64)
+    return column.astype(np.float64) if known is None else np.where(known, column, default).astype(np.float64)
 
 
 def known_sum(table: StepTable, name: str) -> float | None:

@@ -48,6 +48,8 @@ def engine_stalled(case: Case) -> Finding:
         return cleared(case, CODE, f"the engine has {progress.state}: it makes no steps")
     if progress.asleep:
         return cleared(case, CODE, "the engine sleeps")
+    if (progress.open_age_s or 0.0) <= LEAST_OPEN_S and (progress.still_s or 0.0) <= LEAST_STILL_S:
+        return _moves(case, progress)  # whatever its steps take; nearly every turn ends here
     known_s, most_tokens, steps = _recent(case)
     longest_s = known_s or 0.0
     expected_s = longest_s * max(1.0, (progress.open_tokens or 0) / most_tokens) if most_tokens else longest_s
@@ -56,10 +58,8 @@ def engine_stalled(case: Case) -> Finding:
     limit_s = max(LEAST_OPEN_S, TIMES_EXPECTED * expected_s)
     still_limit_s = max(LEAST_STILL_S, TIMES_EXPECTED * longest_s)
     stood_s, what = _stood(progress, limit_s, still_limit_s)
-    if stood_s is None and _queue_alone(progress):
-        return cannot_tell(case, CODE, NOT_WHAT_FOR)
     if stood_s is None:
-        return cleared(case, CODE, "the engine moves")
+        return _moves(case, progress)
     if steps < LEAST_STEPS:
         return _unseen(case, progress, steps)
     evidence = (
@@ -75,6 +75,11 @@ def engine_stalled(case: Case) -> Finding:
     summary += f"the longest recent step took {known_s:.2g} s" if known_s else "how long its steps take is not known"
     confidence = 0.95 if progress.open_age_s is not None else 0.8
     return _stalled(case, summary, evidence, confidence, _price(stood_s, expected_s or None), sure)
+
+
+def _moves(case: Case, progress: Progress) -> Finding:
+    """The finding where nothing has stood for too long."""
+    return cannot_tell(case, CODE, NOT_WHAT_FOR) if _queue_alone(progress) else cleared(case, CODE, "the engine moves")
 
 
 def _stalled(
