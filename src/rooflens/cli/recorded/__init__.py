@@ -45,6 +45,7 @@ class Format(Protocol):
 # In the order in which they are asked: the surest signs first.
 FORMATS: tuple[str, ...] = (
     "forward_pass",
+    "profiler",
     "benchmark",
     "page",
     "sensor",
