@@ -249,14 +249,18 @@ def test_old_windows_and_old_regimes_make_way() -> None:
     assert learned_from_data(json.loads(json.dumps(learned_data(learned)))) == learned
 
 
-def test_memory_holds_not_more_keys_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [True, False])
+def test_memory_holds_not_more_keys_than_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     monkeypatch.setattr(memory_module, "MOST_KEYS", 3)
-    memory = Memory(None)
+    memory = Memory(tmp_path if kept else None)
     memory.add(KEY, window())
     for number in range(9):
         memory.learned(replace(KEY, configuration=f"{number}"))
-    assert len(memory._known) <= 4
-    assert memory.learned(KEY) == window(), "what is not written yet is not let go"
+    assert len(memory._known) == 3
+    assert memory.learned(KEY) == (window() if kept else Learned()), "what is not written yet is let go last"
+    for number in range(9):
+        memory.add(replace(KEY, configuration=f"{number}"), window())
+    assert len(memory._known) == (6 if kept else 3)
 
 
 JSON = st.recursive(

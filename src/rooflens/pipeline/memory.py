@@ -129,10 +129,7 @@ class Memory:
         if known is None:
             known = _Known(self._stored(key))
         self._known[key] = known
-        idle = [each for each, held in self._known.items() if not held.unsaved]
-        for each in idle[: max(0, len(self._known) - MOST_KEYS)]:
-            if each != key:
-                del self._known[each]
+        self._make_way()
         return known.all
 
     def other_versions(self, key: StateKey) -> dict[str, Learned]:
@@ -170,6 +167,15 @@ class Memory:
         if self._writer is not None:
             self._writer.join(max(0.0, until_s - time.monotonic()))
             self._take_written()
+
+    def _make_way(self) -> None:
+        """Let go of keys beyond MOST_KEYS: those that are written, and of twice as many any; the last stays."""
+        others = list(self._known)[:-1]
+        written = [key for key in others if self._files is None or not self._known[key].unsaved]
+        for key in written[: max(0, len(self._known) - MOST_KEYS)]:
+            del self._known[key]
+        for key in others[: max(0, len(self._known) - 2 * MOST_KEYS)]:
+            self._known.pop(key, None)
 
     def _stored(self, key: StateKey) -> Learned:
         if self._files is None:
