@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflens.adapters.profiler.boundaries import SGLANG, SGLANG_BATCH
-from rooflens.adapters.profiler.capture import HOST, Capture, Range, Work
+from rooflens.adapters.profiler.capture import FEWER, HOST, MOST_INTERVALS, Capture, Range, Work
 from rooflens.adapters.profiler.kernels import CLASSES, COLLECTIVES, COPIES, OTHER
+from rooflens.records import RooflensError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,8 +91,13 @@ class _Spent:
 
 
 def tracks_of(capture: Capture) -> list[Track]:
-    """The steps of each process and device that has any; empty where the file holds no range of a step."""
+    """The steps of each process and device that has any; empty where the file holds no range of a step.
+
+    RooflensError where no device worked and there were too many operators to keep.
+    """
     on_device = len(capture.kernels) > 0
+    if not on_device and capture.operators_dropped:
+        raise RooflensError(f"more than {MOST_INTERVALS:,} kernels or operators: {FEWER}")
     work = _arrays(capture.kernels if on_device else capture.operators, capture if on_device else None)
     found = []
     for process in sorted({one.process for one in capture.ranges}):
