@@ -24,6 +24,7 @@ ROW_BYTES = 9 * (len(COUNTS) + 1) + 8 * (len(TIMES) + len(BOUNDS))  # as it is p
 # GRID_S is one number of whole nanoseconds, which is what clocks tell. A bound has the digits of a single-precision
 # number, far more than the model is worth.
 GRID_S = 2.0**-30
+COARSE_S = 2.0**22  # from here on a double is no finer than the grid
 BOUND_BITS = 24
 HOUR_S = 3600
 LATEST_UNIX_S = 253_402_300_800.0  # year 10000, which has no name of a folder
@@ -134,8 +135,9 @@ def steps_table(parts: Sequence[Part]) -> pa.Table:
     if len(tables) == 1:
         return tables[0]
     names = tuple(dict.fromkeys(name for spanned in alike for name in spanned))
-    whole = pa.concat_tables(tables, promote_options="default").select(step_schema(names).names)
-    return whole.unify_dictionaries().sort_by([("facts", "ascending"), ("sequence", "ascending")])
+    whole = pa.concat_tables(tables, promote_options="default").select(step_schema(names).names).unify_dictionaries()
+    facts = np.array(whole.column("facts").to_pylist())
+    return whole.take(np.lexsort((whole.column("sequence").to_numpy(), facts)))
 
 
 def _table(parts: Sequence[Part], spanned: tuple[str, ...]) -> pa.Table:
@@ -188,7 +190,8 @@ def _time_columns(times: NDArray[np.float64]) -> Mapping[str, pa.Array]:
     own, bounds = times[: len(TIMES)], times[len(TIMES) :]
     found = {}
     for name, values in zip(TIMES, own, strict=True):
-        stored = values if name == "distinct_experts" else np.round(values / GRID_S) * GRID_S
+        fine = np.abs(values) >= COARSE_S if name != "distinct_experts" else True
+        stored = np.where(fine, values, np.round(np.where(fine, 0.0, values) / GRID_S) * GRID_S)
         found[name] = pa.array(stored, OF_KIND["f"], from_pandas=True)
     for name, values in zip(BOUNDS, bounds, strict=True):
         fractions, exponents = np.frexp(values)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from rooflens.device_records import CounterSource, DeviceFacts
@@ -15,6 +15,7 @@ from rooflens.records import EngineInfo, RooflensError
 from rooflens.trace_records import FACTS_DIGITS, TraceFacts
 
 SHARED = "shared"  # the key of a value that many facts have in common, where the value itself would stand
+KNOWN_FACTS = 50_000  # that are kept
 TUPLES = ("nvml_names", "flags", "other_names")
 
 
@@ -47,33 +48,73 @@ def hardware_from_json(data: Mapping[str, Any]) -> HardwareSpec:
     return HardwareSpec(**kwargs)
 
 
-def shared_json(facts: Sequence[TraceFacts]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The facts by digest, and what many of them have in common by its own digest: hardware and model.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Facts as a footer has them: ``data`` names by digest what is in ``shared``, hardware and model.
 
-    A thousand engines of one model on one kind of device then write both down once.
+    A thousand engines of one model on one kind of device write both down once.
     """
-    entries: dict[str, dict[str, Any]] = {}
-    shared: dict[str, Any] = {}
-    for each in facts:
-        entry = each.to_json()
-        digest = each.digest
-        if isinstance(entry.get("hardware"), dict):
-            entry["hardware"] = {SHARED: _put(shared, entry["hardware"])}
-        if isinstance(info := entry.get("info"), dict) and isinstance(info.get("model_config"), dict):
-            entry["info"] = info | {"model_config": {SHARED: _put(shared, info["model_config"])}}
-        entries[digest] = entry
-    return entries, shared
+
+    digest: str
+    data: Mapping[str, Any]
+    shared: Mapping[str, Any]
 
 
-def _put(shared: dict[str, Any], value: Any) -> str:
-    words = json.dumps(value, sort_keys=True, default=str)
-    key = hashlib.sha256(words.encode()).hexdigest()[:FACTS_DIGITS]
-    shared[key] = value
-    return key
+class FactsBook:
+    """The JSON of facts, worked out once for each object: of a thousand engines it takes a second."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[TraceFacts, Entry]] = {}
+        self._parts: dict[int, tuple[Any, tuple[Any, str]]] = {}
+
+    def entry(self, facts: TraceFacts) -> Entry:
+        """The facts' own."""
+        known = self._entries.get(id(facts))
+        if known is None:
+            if len(self._entries) >= KNOWN_FACTS:
+                self._entries.clear()
+                self._parts.clear()
+            known = self._entries[id(facts)] = (facts, self._made(facts))
+        return known[1]
+
+    def _made(self, facts: TraceFacts) -> Entry:
+        data: dict[str, Any] = {field.name: getattr(facts, field.name) for field in fields(facts)}
+        shared: dict[str, Any] = {}
+        data["source"] = str(facts.source)
+        whole = data
+        if facts.info is not None:
+            info = self._part(facts.info, EngineInfo.to_json)[0]
+            whole = whole | {"info": info}
+            if isinstance(config := info.get("model_config"), dict):
+                info = info | {"model_config": {SHARED: self._put(shared, config, dict)}}
+            data = data | {"info": info}
+        if facts.hardware is not None:
+            whole = whole | {"hardware": self._part(facts.hardware, asdict)[0]}
+            data = data | {"hardware": {SHARED: self._put(shared, facts.hardware, asdict)}}
+        words = json.dumps({name: v for name, v in whole.items() if v is not None}, sort_keys=True, default=str)
+        own = {name: value for name, value in data.items() if value is not None}
+        return Entry(_digest(words), own, shared)
+
+    def _put(self, shared: dict[str, Any], value: Any, to_json: Callable[[Any], Any]) -> str:
+        made, key = self._part(value, to_json)
+        shared[key] = made
+        return key
+
+    def _part(self, value: Any, to_json: Callable[[Any], Any]) -> tuple[Any, str]:
+        """The JSON of a part of facts and its digest."""
+        known = self._parts.get(id(value))
+        if known is None:
+            made = to_json(value)
+            known = self._parts[id(value)] = (value, (made, _digest(json.dumps(made, sort_keys=True, default=str))))
+        return known[1]
+
+
+def _digest(words: str) -> str:
+    return hashlib.sha256(words.encode()).hexdigest()[:FACTS_DIGITS]
 
 
 def with_shared(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The inverse of shared_json: the facts of a footer's JSON by digest; raises what damaged JSON raises."""
+    """The inverse of Entry: the facts of a footer's JSON by digest; raises what damaged JSON raises."""
     shared = data.get(SHARED, {})
 
     def whole(value: Any) -> Any:

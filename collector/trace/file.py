@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rooflens import __version__
-from rooflens.collector.trace.facts import device_from_json, facts_from_json, shared_json, with_shared
+from rooflens.collector.trace.facts import FactsBook, device_from_json, facts_from_json, with_shared
 from rooflens.collector.trace.place import ASIDE, FOLDER_MODE, put
 from rooflens.device_records import DeviceFacts
 from rooflens.records import RooflensError
@@ -56,15 +56,15 @@ class Footer:
 
 
 def metadata_of(
-    facts: Sequence[TraceFacts], table: pa.Table, devices: Sequence[DeviceFacts] = ()
+    facts: Sequence[TraceFacts], table: pa.Table, devices: Sequence[DeviceFacts] = (), book: FactsBook | None = None
 ) -> dict[bytes, bytes]:
     """The footer's own entry for a table of steps, events or counters."""
-    entries, shared = shared_json(facts)
+    entries = [(book or FactsBook()).entry(each) for each in facts]
     data: dict[str, Any] = {
         "schema": TRACE_SCHEMA,
         "rooflens": __version__,
-        "facts": entries,
-        "shared": shared,
+        "facts": {entry.digest: entry.data for entry in entries},
+        "shared": {key: part for entry in entries for key, part in entry.shared.items()},
         "runs": _ranges(table),
     }
     if devices:
@@ -85,8 +85,10 @@ def _ranges(table: pa.Table) -> dict[str, list[int]]:
     return {row["run"]: [row["sequence_min"], row["sequence_max"], row["sequence_count"]] for row in rows}
 
 
-def encoded(table: pa.Table, facts: Sequence[TraceFacts], devices: Sequence[DeviceFacts] = ()) -> pa.Buffer:
-    """The whole file as bytes.
+def encoded(
+    table: pa.Table, facts: Sequence[TraceFacts], devices: Sequence[DeviceFacts] = (), book: FactsBook | None = None
+) -> pa.Buffer:
+    """The whole file as bytes; ``book`` knows the JSON of facts that were written before.
 
     Numbers of a step are near those of the step before: integers are stored as differences, and of floats first all
     first bytes, then all second ones, which zstd makes small where the high ones hardly change.
@@ -106,7 +108,7 @@ def encoded(table: pa.Table, facts: Sequence[TraceFacts], devices: Sequence[Devi
         store_schema="host" in names,  # five kilobytes, only for the dictionary of beside.HOST
     ) as writer:
         writer.write_table(bare, row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(metadata_of(facts, table, devices))
+        writer.add_key_value_metadata(metadata_of(facts, table, devices, book))
     return sink.getvalue()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from rooflens.collector.trace.beside import counters_table, events_table
 from rooflens.collector.trace.buffer import HOUR_S, LATEST_UNIX_S, TIMES, Part, hours_of, packed, steps_table
+from rooflens.collector.trace.facts import FactsBook
 from rooflens.collector.trace.file import SUFFIX, encoded
 from rooflens.collector.trace.place import Place, reason
 from rooflens.records import RooflensError
-from rooflens.trace_records import TraceCounters, TraceEvents, TraceFacts, TraceRows, TraceTable
+from rooflens.trace_records import TraceCounters, TraceEvents, TraceRows, TraceTable
 
 Item = TraceRows | TraceEvents | TraceCounters
 WRITER_BYTES = 6  # of chance in a writer's name, so that two never write the same file
 LONGEST_HOST = 180  # characters of a name of a folder; file systems take 255
 FAILURES_AT_ONCE = 3  # of files in one attempt; what hinders three hinders the rest
-KNOWN_FACTS = 50_000
 T = TypeVar("T")
 
 
@@ -90,7 +90,7 @@ class Held:
         self.weight_bytes = 0
         self._groups: dict[Key, list[Part | Aside]] = {}
         self._failed: set[Key] = set()
-        self._facts: dict[int, tuple[TraceFacts, str]] = {}
+        self._book = FactsBook()
         self._writer, self._files = secrets.token_hex(WRITER_BYTES), 0
 
     def __bool__(self) -> bool:
@@ -100,15 +100,6 @@ class Held:
     def oldest_monotonic_s(self) -> float | None:
         """When the oldest row arrived."""
         return min((group[0].arrived_monotonic_s for group in self._groups.values()), default=None)
-
-    def digest(self, facts: TraceFacts) -> str:
-        """That of the facts, worked out once for each object."""
-        known = self._facts.get(id(facts))
-        if known is None:
-            if len(self._facts) >= KNOWN_FACTS:
-                self._facts.clear()
-            known = self._facts[id(facts)] = (facts, facts.digest)
-        return known[1]
 
     def add(self, item: Item, arrived_monotonic_s: float, weight_bytes: int, now_unix_s: float) -> None:
         """Put an item to the rest of its files."""
@@ -120,7 +111,7 @@ class Held:
         self, item: Item, arrived_monotonic_s: float, weight_bytes: int, now_unix_s: float
     ) -> Iterator[tuple[Key, Part | Aside]]:
         if isinstance(item, TraceRows):
-            whole = packed(item, self.digest(item.facts), arrived_monotonic_s, weight_bytes)
+            whole = packed(item, self._book.entry(item.facts).digest, arrived_monotonic_s, weight_bytes)
             for hour, part in hours_of(whole, now_unix_s).items():
                 yield Key(TraceTable.STEPS, item.facts.host, hour), part
             return
@@ -156,7 +147,7 @@ class Held:
 
     def _write(self, key: Key, place: Place, attempt: Attempt, reached: dict[str, int]) -> None:
         group = self._groups[key]
-        data = _file(key.table, group, self.digest)
+        data = _file(key.table, group, self._book)
         place.write(key.folders, self._name(key, group), data)
         attempt.files += 1
         attempt.bytes += data.size
@@ -208,15 +199,16 @@ class Held:
         return sum(self._leave(key) for key in list(self._groups))
 
 
-def _file(table: TraceTable, group: Iterable[Part | Aside], digest: Callable[[TraceFacts], str]) -> pa.Buffer:
+def _file(table: TraceTable, group: Iterable[Part | Aside], book: FactsBook) -> pa.Buffer:
     parts = [part for part in group if isinstance(part, Part)]
     items = [part.item for part in group if isinstance(part, Aside)]
     if table is TraceTable.STEPS:
-        return encoded(steps_table(parts), list({part.digest: part.facts for part in parts}.values()))
+        return encoded(steps_table(parts), list({part.digest: part.facts for part in parts}.values()), (), book)
     events = [item for item in items if isinstance(item, TraceEvents)]
     counters = [item for item in items if isinstance(item, TraceCounters)]
     if table is TraceTable.EVENTS:
-        return encoded(events_table(events, digest), list({digest(item.facts): item.facts for item in events}.values()))
+        facts = {book.entry(item.facts).digest: item.facts for item in events}
+        return encoded(events_table(events, lambda facts: book.entry(facts).digest), list(facts.values()), (), book)
     return encoded(counters_table(counters), (), list({item.device.uuid: item.device for item in counters}.values()))
 
 

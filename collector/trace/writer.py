@@ -48,7 +48,9 @@ class TraceWriter:
         self._queued_bytes, self._held_bytes, self._held = 0, 0, Held()
         self._oldest_held_s: float | None = None
         self._closing = False
-        self._total, self._problem, self._sweep_problem = Attempt(), None, None
+        self._total = Attempt()
+        self._problem: str | None = None
+        self._sweep_problem: str | None = None
         self._pause_s, self._retry_s = 0.0, -float("inf")
         self._due_s = self._next_due_s(monotonic())
         self._sweeper = Sweeper(self._place.root, self._limits) if isinstance(self._place, LocalPlace) else None
