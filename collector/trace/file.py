@@ -142,8 +142,9 @@ def read_footer(path: str, opened: Any = None) -> Footer:
     return footer_of(path, metadata)
 
 
-def footer_of(path: str, metadata: pq.FileMetaData) -> Footer:
-    """As read_footer, from what Parquet knows of the file at ``path``."""
+def footer_of(path: str, metadata: pq.FileMetaData, known: dict[str, TraceFacts] | None = None) -> Footer:
+    """As read_footer, from what Parquet knows of it; ``known`` keeps facts by digest, so that each is made once."""
+    known = {} if known is None else known
     said = (metadata.metadata or {}).get(METADATA_KEY)
     if said is None:
         raise RooflensError(f"{path}: a Parquet file, but no trace of rooflens: its metadata has no 'rooflens'")
@@ -160,7 +161,10 @@ def footer_of(path: str, metadata: pq.FileMetaData) -> Footer:
             rows=metadata.num_rows,
             schema=version,
             written_by=str(data.get("rooflens")),
-            facts={str(digest): facts_from_json(each) for digest, each in with_shared(data).items()},
+            facts={
+                str(digest): known.get(digest) or known.setdefault(digest, facts_from_json(each))
+                for digest, each in with_shared(data).items()
+            },
             runs={str(run): RunRange(*map(int, each)) for run, each in data.get("runs", {}).items()},
             first_unix_s=data.get("first_unix_s"),
             last_unix_s=data.get("last_unix_s"),

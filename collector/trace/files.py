@@ -18,6 +18,7 @@ from rooflens.collector.trace.overlaps import Overlaps, overlaps_of
 from rooflens.records import RooflensError
 from rooflens.trace_records import TraceFacts, TraceFilter, TraceTable
 
+Columns = tuple[tuple[str, str], ...]  # names and types
 Progress = Callable[[str, float], None]  # what is done now, and the ratio that is over
 __all__ = ["TraceFile", "TraceFiles", "find_trace", "is_trace"]  # is_trace stands where nothing needs PyArrow
 READERS = 8  # footers at a time: an object store answers slowly, and the local disk does not mind
@@ -34,7 +35,7 @@ class TraceFile:
 
     url: str
     footer: Footer
-    columns: tuple[tuple[str, str], ...]
+    columns: Columns
     earlier: tuple[str, ...] = ()
     repeats: bool = False
 
@@ -135,27 +136,25 @@ def _hour_within(entry: Listed, chosen: TraceFilter) -> bool:
 def _footers(entries: Sequence[Listed], progress: Progress | None) -> tuple[list[TraceFile], list[str]]:
     """The readable files, and one line for each that is not."""
     files, problems = [], []
-    shared: dict[str, TraceFacts] = {}
-    schemas: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
+    known: dict[str, TraceFacts] = {}
+    schemas: dict[Columns, Columns] = {}
     with ThreadPoolExecutor(READERS) as pool:
-        for number, found in enumerate(pool.map(_footer, entries), 1):
+        for number, found in enumerate(pool.map(lambda entry: _footer(entry, known), entries), 1):
             if isinstance(found, str):
                 problems.append(found)
             elif found.footer.rows:
-                facts = {digest: shared.setdefault(digest, each) for digest, each in found.footer.facts.items()}
-                columns = schemas.setdefault(found.columns, found.columns)
-                files.append(replace(found, footer=replace(found.footer, facts=facts), columns=columns))
+                files.append(replace(found, columns=schemas.setdefault(found.columns, found.columns)))
             if progress is not None:
                 progress(f"reading the footers of {len(entries)} files", number / len(entries))
     return files, problems
 
 
-def _footer(entry: Listed) -> TraceFile | str:
+def _footer(entry: Listed, known: dict[str, TraceFacts]) -> TraceFile | str:
     try:
         metadata = metadata_of_file(entry.url)
         schema = metadata.schema.to_arrow_schema()
         columns = tuple((name, str(kind)) for name, kind in zip(schema.names, schema.types, strict=True))
-        footer = footer_of(entry.url, metadata)
+        footer = footer_of(entry.url, metadata, known)
     except RooflensError as error:
         return str(error)
     missing = {"facts", "run", "sequence", "unix_s"} - {name for name, _ in columns}

@@ -76,7 +76,10 @@ def listed(place: str, table: TraceTable, problems: list[str]) -> list[Listed]:
 def opened(place: str) -> tuple[Any, str]:
     """The file system of a path or URL, and the path in it; RooflensError in one line for one that is not known."""
     from fsspec.core import url_to_fs
+    from fsspec.implementations.local import LocalFileSystem
 
+    if "://" not in place and "::" not in place:
+        return LocalFileSystem(), os.path.abspath(os.path.expanduser(place)).rstrip("/") or "/"
     try:
         filesystem, path = url_to_fs(os.path.expanduser(place))
     except (ImportError, ValueError) as error:
