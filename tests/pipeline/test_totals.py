@@ -315,3 +315,49 @@ def test_what_cannot_be_counted_is_left_out_and_said() -> None:
     assert "(2 so far)" in totals.problem
     totals.begin_run(SourceKind.RING, START_S, empty_table(), 70.0)
     assert totals.problem is None, "of this run"
+
+
+class AsOfMany(TimeParts):
+    """Splits one interval as it splits many."""
+
+    def _add_one(self, steps: StepTable, analysis: StepAnalysis | None) -> None:
+        return None
+
+
+INTERVAL = st.tuples(
+    st.floats(-1.0, 3.0),
+    st.floats(-0.5, 2.0),
+    st.integers(0, 2),
+    st.booleans(),
+    st.sampled_from([0, 1, 2, 6]),
+    st.sets(st.sampled_from(["observed_s", "submit_monotonic_s", "running", "waiting", "deferred"])),
+    st.booleans(),
+    st.sampled_from([0, 3]),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(INTERVAL, min_size=1, max_size=6), st.floats(0.0, 2.0))
+def test_one_interval_is_split_as_many_are(
+    intervals: list[tuple[float, float, int, bool, int, set[str], bool, int]], late_s: float
+) -> None:
+    one, many = (kind(START_S + late_s, empty_table(), intervals=True) for kind in (TimeParts, AsOfMany))
+    start_s = START_S
+    for pause, busy, running, timed, kind, missing, modelled, waiting in intervals:
+        row = table([(pause, busy, running, timed, kind)], start_s, several=40)
+        columns = {name: column for name, column in row.columns.items() if name not in missing}
+        if "waiting" in columns:
+            columns["waiting"] = np.array([waiting])
+        row = StepTable(columns, {name: mask for name, mask in row.known.items() if name in columns})
+        analysis = ROOFLINE.analyse(row) if modelled else None
+        start_s = float(row["output_monotonic_s"][-1])
+        assert one.add(row, analysis) == pytest.approx(many.add(row, analysis), abs=1e-9)
+        assert one.until_s == many.until_s
+        assert one.rest_until(start_s + 0.5) == many.rest_until(start_s + 0.5)
+
+
+def test_an_interval_with_odd_figures_is_split_as_many_are() -> None:
+    row = table([(0.5, 0.5, 1, True, 1)], several=40)
+    odd = StepTable({**row.columns, "observed_s": np.array([np.inf])}, row.known)
+    one, many = (kind(START_S, empty_table(), intervals=True) for kind in (TimeParts, AsOfMany))
+    assert one.add(odd, None) == many.add(odd, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class TimeParts:
         """
         if not len(steps):
             return {}
+        if self._intervals and len(steps) == 1 and (parts := self._add_one(steps, analysis)) is not None:
+            return parts
         output = np.maximum.accumulate(np.maximum(steps["output_monotonic_s"].astype(np.float64), self.until_s))
         previous = np.concatenate(([self.until_s], output[:-1]))
         self.until_s = float(output[-1])
@@ -57,6 +60,27 @@ class TimeParts:
         parts["not_recorded"] = float(gap[~timed].sum())
         parts["between_steps"] = float(gap[timed & ~resting].sum())
         return parts | _idle(steps, float(gap[timed & resting].sum()))
+
+    def _add_one(self, steps: StepTable, analysis: StepAnalysis | None) -> dict[str, float] | None:
+        """As ``add`` of one interval, which is what a page brings in a turn; None where its figures are odd."""
+        output_s, observed_s = float(steps["output_monotonic_s"][0]), _only(steps, "observed_s")
+        submit_s = _only(steps, "submit_monotonic_s")
+        floor_s = float(analysis.floor_s[0]) if analysis is not None and analysis.compared[0] else 0.0
+        if not all(map(math.isfinite, (output_s, observed_s or 0.0, submit_s or 0.0, floor_s))):
+            return None
+        previous_s, observed_s = self.until_s, None if observed_s is None else max(observed_s, 0.0)
+        self.until_s = output_s = max(output_s, previous_s)
+        begun_s = previous_s if submit_s is None else min(max(submit_s, previous_s), output_s)
+        busy_s = min(observed_s or 0.0, output_s - begun_s)
+        running = _only(steps, "running")
+        empty = observed_s is not None and running == 0
+        empty = empty and not any(_only(steps, name) for name in QUEUES)
+        rest_s = output_s - begun_s - busy_s
+        parts = _one_by_bound(busy_s, observed_s or 0.0, floor_s, analysis)
+        parts["not_recorded"] = (0.0 if empty else rest_s) + begun_s - previous_s
+        self._empty = False
+        idle_s = rest_s if empty else 0.0
+        return parts | ({"idle": idle_s} if idle_s > CLOCK_S or running is not None else {})
 
     def rest_until(self, until_monotonic_s: float, sure: bool = False) -> dict[str, float]:
         """Idle seconds up to a moment before which no step began; ``sure`` that no request was there either."""
@@ -88,6 +112,27 @@ def _by_bound(busy: Column, observed: Column, analysis: StepAnalysis | None) -> 
     parts["beyond_floor"] = float(((observed - floor) * share)[compared].sum())
     parts["not_modelled"] = float(busy[~compared].sum())
     return parts
+
+
+def _one_by_bound(busy_s: float, observed_s: float, floor_s: float, analysis: StepAnalysis | None) -> dict[str, float]:
+    """As _by_bound, of one row."""
+    if analysis is None or not analysis.compared[0]:
+        parts = {} if analysis is None else dict.fromkeys((*BOUND_PARTS.values(), "beyond_floor"), 0.0)
+        parts["not_modelled"] = busy_s
+    else:
+        share, floor_s = busy_s / observed_s if observed_s > 0 else 0.0, min(floor_s, observed_s)
+        bound = analysis.bound[0]
+        parts = {name: floor_s * share if bound == b else 0.0 for b, name in BOUND_PARTS.items()}
+        parts |= {"beyond_floor": (observed_s - floor_s) * share, "not_modelled": 0.0}
+    if analysis is not None and not analysis.compute_known:
+        del parts["compute"]
+    return parts
+
+
+def _only(steps: StepTable, name: str) -> float | None:
+    """The figure of the only row; None where it is not known."""
+    column, known = steps.columns.get(name), steps.known.get(name)
+    return None if column is None or (known is not None and not known[0]) else float(column[0])
 
 
 def _submits(steps: StepTable, otherwise: Column) -> Column:
