@@ -41,7 +41,7 @@ class _Course:
             return self._blinded(finding)
         fired = finding.status is Status.FIRING
         recent = (*self.recent, fired)[-RECENT_VERDICTS:]
-        course = replace(self, recent=recent, blind=0, latest=finding)
+        course = _Course(recent, 0, finding, self.shown, self.cleared_windows)
         if fired and (self.fires or finding.code in AT_ONCE or sum(recent) >= FIRING_OF_RECENT):
             since_s = self.shown.since_unix_s if self.shown is not None and self.fires else now_unix_s
             return replace(course, shown=replace(finding, since_unix_s=since_s))
@@ -52,7 +52,7 @@ class _Course:
 
     def _blinded(self, finding: Finding) -> _Course:
         blind = self.blind + 1
-        course = replace(self, blind=blind, latest=finding)
+        course = _Course(self.recent, blind, finding, self.shown, self.cleared_windows)
         if blind < BLIND_TO_END:
             return course
         return replace(course, recent=(), shown=None if self.fires else self.shown)
@@ -74,6 +74,7 @@ class _Course:
 
 
 ORDER = (Status.FIRING, Status.CLEARED, Status.CANNOT_TELL)
+PLACES = {code: place for place, code in enumerate(Code)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +98,13 @@ class Verdicts:
         rules' cannot_tell; one finding a code. ``since_unix_s`` and ``until_unix_s`` are times of judgement.
         """
         closed = any(finding.code not in EVERY_TURN for finding in case_findings)
-        courses = {code: course.aged() if closed else course for code, course in self.courses.items()}
+        courses = {code: course.aged() for code, course in self.courses.items()} if closed else dict(self.courses)
         raised = []
         for finding in case_findings:
             before = courses.get(finding.code, _Course())
             courses[finding.code] = after = before.after(finding, now_unix_s)
             if after.fires and not before.fires:
                 raised.append(finding.code)
-        found = [shown for code in Code if code in courses and (shown := courses[code].published()) is not None]
-        published = sorted(found, key=lambda finding: ORDER.index(finding.status))
+        found = [shown for course in courses.values() if (shown := course.published()) is not None]
+        published = sorted(found, key=lambda finding: (ORDER.index(finding.status), PLACES[finding.code]))
         return Verdicts(MappingProxyType(courses)), tuple(published), tuple(raised)

@@ -222,3 +222,16 @@ def test_a_page_that_was_found_and_fell_silent_is_forgotten(
     assert page_states(snapshot) == []
     assert engines(snapshot) == [("llama", "0", SourceKind.METRICS, State.UNREACHABLE)]
     assert value(snapshot, metrics.SOURCE_FAILURES, "metrics") == 3, "a counter does not fall with its page"
+
+
+def test_the_same_facts_get_the_same_facts_with_their_config() -> None:
+    given = {"num_hidden_layers": 2}
+    first, second = EngineInfo("i", "vllm"), EngineInfo("i", "vllm")
+    made = with_model(first, given)
+    assert made is not None
+    assert made.model_config == given
+    assert with_model(first, given) is made
+    assert with_model(second, given) == made
+    other = with_model(first, {"num_hidden_layers": 3})
+    assert other is not None
+    assert other.model_config == {"num_hidden_layers": 3}

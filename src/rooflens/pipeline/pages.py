@@ -150,6 +150,11 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+# The facts with their config, by the facts without: a source hands over the same object at each turn.
+_MADE: dict[int, tuple[EngineInfo, Mapping[str, Any], EngineInfo]] = {}
+MOST_MADE = 512
+
+
 def with_model(info: EngineInfo | None, given: Mapping[str, Any] | None) -> EngineInfo | None:
     """The facts with the model's config where the engine does not state it.
 
@@ -159,7 +164,14 @@ def with_model(info: EngineInfo | None, given: Mapping[str, Any] | None) -> Engi
     if info is None or info.model_config is not None:
         return info
     config = given if given is not None else _named(info)
-    return info if config is None else replace(info, model_config=dict(config))
+    if config is None:
+        return info
+    made = _MADE.get(id(info))
+    if made is None or made[0] is not info or made[1] is not config:
+        if len(_MADE) >= MOST_MADE:
+            _MADE.clear()
+        made = _MADE[id(info)] = (info, config, replace(info, model_config=dict(config)))
+    return made[2]
 
 
 def _named(info: EngineInfo) -> Mapping[str, Any] | None:
