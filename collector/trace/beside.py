@@ -24,7 +24,9 @@ REQUIRED = ("facts", "run", "unix_s", "class", "host", "uuid", "source", "end_un
 EVENT, FINDING = "event", "finding"
 THROTTLED = {reason: f"throttled_{reason}_s" for reason in Throttle}
 # Fields of a sample that stand in a column of their name; the others are taken apart.
-PLAIN = tuple(name for name, _, _ in COUNTER_COLUMNS if name in DeviceSample.__dataclass_fields__)
+PLAIN = tuple(
+    name for name, kind, _ in COUNTER_COLUMNS if name in DeviceSample.__dataclass_fields__ and "list" not in kind
+)
 
 
 def _schema(columns: Iterable[tuple[str, str, str]]) -> pa.Schema:
