@@ -178,7 +178,7 @@ def _alike(best: Seen, other: Seen) -> bool:
 
 
 def _change(table: Table, group: list[Seen], end: int | None, width_s: float, label: str, looked: int) -> ChangePoint:
-    """One change: its moment from the first of ``group``, its size from the surest; ``end`` is where the next begins."""
+    """One change: its moment from the first of ``group``, its size from the surest, up to window ``end``."""
     when, surest = group[0], min(group, key=lambda seen: (seen.level.chance, -len(seen.series.window)))
     level = surest.level
     factor = math.exp(level.move)

@@ -108,6 +108,21 @@ def sums_by(table: Table, groups: Groups, count: int, names: tuple[str, ...] | N
     return found
 
 
+def sums_by_key(
+    columns: Mapping[str, NDArray[Any]], keys: tuple[str, ...], smallest: tuple[str, ...], largest: tuple[str, ...]
+) -> dict[str, NDArray[Any]]:
+    """One row for each combination of ``keys``, in their order; other columns are summed, or the extreme is taken."""
+    chosen, place = np.unique(np.stack([columns[name] for name in keys]), axis=1, return_inverse=True)
+    place, count = np.asarray(place, np.int64).reshape(-1), chosen.shape[1]
+    found: dict[str, NDArray[Any]] = dict(zip(keys, chosen, strict=True))
+    for name, column in columns.items():
+        if name not in keys:
+            values = np.asarray(column, np.float64)
+            extreme = name in smallest or name in largest
+            found[name] = _extreme(values, place, count, name in largest) if extreme else by_group(values, place, count)
+    return found
+
+
 KEYS = frozenset(name for name, _ in CELL_KEYS)
 
 

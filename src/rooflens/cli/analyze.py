@@ -1,6 +1,8 @@
 """Where the step time of a recording went, beside the shortest time that the hardware allows.
 
 Reads rings of engines that run, ended or died; without an argument those of this user's default folder, newest first.
+Reads traces that a sidecar kept, on disk or in an object store, as one report over all of their engines: who wastes
+most, the time line, the worst windows, when the step time changed, what it cost, and with --set what would change.
 Reads logs of vLLM, SGLang, TensorRT-LLM and llama.cpp too, plain or gzip, the files of a rotated one together, and
 saved metrics pages, results of benchmarks and texts of nvidia-smi.
 The floor needs the hardware: --hardware, or for a recording of the embedded engine that has ended this machine's CPU,
@@ -11,6 +13,8 @@ examples:
   rooflens analyze
   rooflens analyze /dev/shm/rooflens-0/host-1a2b3c4d-0.ring --hardware h100-sxm5-80
   rooflens analyze /dev/shm/rooflens-0 --json
+  rooflens analyze /var/lib/rooflens/trace --from 14:30 --to 14:40   (docs/analyze.md)
+  rooflens analyze s3://bucket/trace --engine 'llama*' --set kv=fp8 --set batch=128 --price 2.50
   rooflens analyze /var/log/vllm.log --hardware h100-sxm5-80   (docs/logs.md)
   rooflens analyze vllm-result.json --model meta-llama-3-8b --hardware h100-sxm5-80   (docs/benchmarks.md)
 """
@@ -21,12 +25,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflens.cli.amounts import count
+from rooflens.cli.analysis.asked import Question, add_options, not_for, question_of
 from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.embedded import best_threads
 from rooflens.cli.find_rings import not_recorded
@@ -35,6 +41,7 @@ from rooflens.cli.plot_file import check_picture
 from rooflens.cli.recorded import Asked, format_of
 from rooflens.cli.recorded.places import recordings_at, together
 from rooflens.collector.raw_slots import RawSummary, read_raw
+from rooflens.collector.trace.listing import is_trace
 from rooflens.records import RooflensError
 
 if TYPE_CHECKING:
@@ -56,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "rings",
         nargs="*",
-        metavar="FILE|FOLDER",
-        help="rings, logs and other recordings, or folders of them (default: this user's folder of rings)",
+        metavar="FILE|FOLDER|URL",
+        help="traces, rings, logs and other recordings, or folders of them (default: this user's folder of rings)",
     )
     add(
         "--hardware",
@@ -73,7 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|-",
         help="of benchmarks: decode against the batch, a .svg or .png, or - for the terminal",
     )
-    add("--json", action="store_true", help="a JSON array with one object a ring, in SI units, null for not known")
+    add("--json", action="store_true", help="a JSON array with one object a recording, in SI units, null for not known")
+    add_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,36 +90,70 @@ def run(args: argparse.Namespace) -> int:
         check_picture(args.plot)
     if args.plot == "-" and args.json:
         raise RooflensError("--plot - and --json both write to standard output: name a file for the plot")
-    paths = recordings_at(args.rings)
-    of_ring = _full_report(args.hardware, args.calibration) if find_spec("numpy") else _raw_report
+    question = question_of(args)
     asked = Asked(args.hardware, args.model, args.calibration, args.devices)
+    traces = [place for place in args.rings if is_trace(place)]
+    others = [place for place in args.rings if place not in traces]
+    told = _Told(args.json)
+    if traces:
+        told.take(", ".join(traces), lambda: _trace(traces, question, asked), alone=not others)
+    if others or not traces:
+        _recordings(others, args, question, asked, told)
+    if args.json:
+        print(json_text(told.objects))
+    if beside := _beside(args, told.objects):
+        print(printable("\n".join(beside)))
+    return told.code
 
-    def report(path: Path, asked: Asked) -> tuple[dict[str, Any], str]:
-        other = format_of(path)
-        return of_ring(path) if other is None else other(path, asked)
 
-    objects: list[dict[str, Any]] = []
-    code = 0
-    recordings = together(paths, asked)
-    for path, its in recordings:
+class _Told:
+    """What was reported so far: the objects of --json, and the exit code."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.objects: list[dict[str, Any]] = []
+        self.code = 0
+        self._json = as_json
+
+    def take(self, place: str, report: Callable[[], tuple[dict[str, Any], str]], alone: bool) -> None:
+        """Print one report; one that fails is a line, or the fault of all where it is ``alone``."""
         try:
-            data, text = report(path, its)
+            data, text = report()
         except RooflensError as error:
-            if len(recordings) == 1:
+            if alone:
                 raise
             print(one_line(f"rooflens: {error}"), file=sys.stderr)
-            code = EXIT_FAULT
-            continue
-        if not args.json:
-            print(printable(("\n" if objects else "") + text))
-        objects.append(data)
-    if args.json:
-        print(json_text(objects))
-    if beside := _beside(args, objects):
-        print(printable("\n".join(beside)))
-    if all(os.path.isdir(place) for place in args.rings) and (hint := not_recorded(paths)):
+            self.code = EXIT_FAULT
+            return
+        if not self._json:
+            print(printable(("\n" if self.objects else "") + text))
+        self.objects.append(data)
+
+
+def _trace(places: Sequence[str], question: Question, asked: Asked) -> tuple[dict[str, Any], str]:
+    from rooflens.cli.analysis.trace import report
+
+    return report(places, question, asked)
+
+
+def _recordings(places: Sequence[str], args: argparse.Namespace, question: Question, asked: Asked, told: _Told) -> None:
+    """Rings, logs and the rest, each by itself."""
+    paths = recordings_at(places)
+    full = find_spec("numpy") is not None
+    of_ring = _full_report(args.hardware, args.calibration, question) if full else _raw_report
+
+    def report(path: Path, its: Asked) -> tuple[dict[str, Any], str]:
+        other = format_of(path)
+        if other is None:
+            return of_ring(path)
+        if line := not_for(question, str(path), other.__module__.rpartition(".")[2].replace("_", " ")):
+            print(one_line(f"rooflens: {line}"), file=sys.stderr)
+        return other(path, its)
+
+    recordings = together(paths, asked)
+    for path, its in recordings:
+        told.take(str(path), partial(report, path, its), alone=len(recordings) == 1 and not told.objects)
+    if all(os.path.isdir(place) for place in places) and (hint := not_recorded(paths)):
         print(one_line(f"rooflens: none of these rings is live: {hint}"), file=sys.stderr)
-    return code
 
 
 def _beside(args: argparse.Namespace, objects: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -127,8 +169,9 @@ def _beside(args: argparse.Namespace, objects: Sequence[Mapping[str, Any]]) -> l
 Report = Callable[[Path], tuple[dict[str, Any], str]]
 
 
-def _full_report(hardware_name: str | None, calibration_name: str | None) -> Report:
+def _full_report(hardware_name: str | None, calibration_name: str | None, question: Question) -> Report:
     """Phases, lengths and floors; the hardware is found, or measured, once for all rings."""
+    from rooflens.cli.analysis.ring import lacking, only_asked, over_time, where_rows
     from rooflens.cli.named import hardware_named, is_this_cpu
     from rooflens.cli.report import as_json, ending_text, origin_text, text
     from rooflens.cli.this_cpu import read_bytes_of, roof_here
@@ -158,10 +201,21 @@ def _full_report(hardware_name: str | None, calibration_name: str | None) -> Rep
             why = UNREADABLE.format(lost, torn) if lost or torn else NO_STEPS
             return facts, f"ring      {path}; {ending_text(recording)}\n{origin_text(recording)}\n{why}"
         hardware, calibration = roof_of(recording)
-        summary, _, problem = lay_beside(recording, hardware, calibration)
+        missing = lacking(question)
+        recording, chosen = only_asked(recording, question)
+        summary, analysis, problem = lay_beside(recording, hardware, calibration)
+        if question.where is not None:
+            rows = where_rows(recording, analysis, question.where)
+            recording = replace(recording, steps=recording.steps.take(rows))
+            summary, analysis, problem = lay_beside(recording, hardware, calibration)
         data = as_json(recording, summary, hardware, problem)
         told = text(recording, summary, hardware, problem)
-        return data, f"{told}\n{DAMAGED}" if STATE_DAMAGED in summary.events else told
+        told = f"{told}\n{DAMAGED}" if STATE_DAMAGED in summary.events else told
+        if missing is not None:
+            return data | {"history": None, "history_problem": missing}, f"{told}\n{missing}"
+        roof = hardware, calibration, problem
+        history, lines = over_time(recording, analysis, *roof, question, chosen)
+        return data | {"history": history}, "\n".join([told, *map(one_line, lines)])
 
     return report
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rooflens.analyzer.figures import Floor, Phase, Summary
+from rooflens.analyzer.history.records import History
 from rooflens.analyzer.unsteady import UNSTEADY
 from rooflens.cli.output import one_line
 from rooflens.cli.units import age_text, aligned, factor_text, seconds_text, si_text
@@ -29,7 +30,7 @@ def time_text(unix_s: float) -> str:
     return f"{datetime.datetime.fromtimestamp(unix_s, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def phase_table(summary: Summary) -> list[str]:
+def phase_table(summary: Summary | History) -> list[str]:
     """The phases with the floor beside the observed time, as far as it is known."""
     rows: list[Sequence[str]] = [(*TIMES, *BOUNDS)]
     for phase in summary.phases:
