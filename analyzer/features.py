@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -187,7 +188,7 @@ class Features:
         self.names = tuple(names)
         self._features = tuple(feature(name, longest_tokens, graph_sizes) for name in self.names)
         self._needs = tuple(dict.fromkeys(column for each in self._features for column in each.needs))
-        self._block_tokens, self._kv_groups = block_tokens, kv_groups
+        self._shared = SharedBlocks(self.names, block_tokens, kv_groups)
 
     def chunks(self, table: StepTable) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.bool_]]]:
         """The steps of ``table`` in order: which, their features (names, steps), and whether all are known (steps,).
@@ -197,7 +198,7 @@ class Features:
         for column in self._needs:
             if column not in table.columns:
                 raise UntoldColumn(column)
-        shared = SharedBlocks(self.names, self._block_tokens, self._kv_groups)
+        shared = copy(self._shared)  # it remembers the last step of this table
         for start in range(0, len(table), CHUNK_STEPS):
             rows = Rows(table, start, min(start + CHUNK_STEPS, len(table)))
             matrix = np.empty((len(self.names), len(rows)))

@@ -17,6 +17,9 @@ LEAST_ROWS = 2  # one row would be a product with a vector, whose threshold is f
 def product(small: Matrix, long: Matrix) -> Matrix:
     """``small`` (rows, features) @ ``long`` (features, steps), shape (rows, steps)."""
     rows, steps = len(small), long.shape[1]
+    if rows >= LEAST_ROWS and small.size * steps <= MOST_MULTIPLY_ADDS:
+        found: Matrix = np.matmul(small, long)
+        return found
     padded = small if rows >= LEAST_ROWS else np.vstack([small, np.zeros((LEAST_ROWS - rows, small.shape[1]))])
     found = np.empty((len(padded), steps))
     columns = max(1, MOST_MULTIPLY_ADDS // max(padded.size, 1))
