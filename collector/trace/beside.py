@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from rooflens.collector.trace.arrays import floats_array, integers_array, lists_array, texts_array
 from rooflens.device_records import CounterSource, DeviceSample, Throttle
 from rooflens.findings import Finding
 from rooflens.records import RingEvent, RooflensError
@@ -38,6 +40,20 @@ HOST = pa.field("host", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 EVENT_SCHEMA, COUNTER_SCHEMA = _schema(EVENT_COLUMNS), _schema(COUNTER_COLUMNS)
 
 
+def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    return pa.table([_column([row.get(field.name) for row in rows], field.type) for field in schema], schema=schema)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_list(kind):
+        known = np.array([value is not None for value in values], np.bool_)
+        inner = texts_array([word for value in values for word in value or ()])
+        return lists_array(inner, [len(value or ()) for value in values], known)
+    if pa.types.is_string(kind):
+        return texts_array(values)
+    return integers_array(values) if pa.types.is_integer(kind) else floats_array(values)
+
+
 def events_table(items: Sequence[TraceEvents], digest: Callable[[Any], str] = lambda facts: facts.digest) -> pa.Table:
     """Events and findings in the order of time, a row each; ``digest`` gives that of the facts of an item."""
     rows: list[dict[str, Any]] = []
@@ -46,7 +62,7 @@ def events_table(items: Sequence[TraceEvents], digest: Callable[[Any], str] = la
         rows += [own | _event_row(unix_s, event) for unix_s, event in item.events]
         rows += [own | _finding_row(unix_s, finding) for unix_s, finding in item.findings]
     rows.sort(key=lambda row: (row["facts"], row["unix_s"]))
-    return pa.Table.from_pylist(rows, schema=EVENT_SCHEMA)
+    return _table(rows, EVENT_SCHEMA)
 
 
 def _event_row(unix_s: float, event: RingEvent) -> dict[str, Any]:
@@ -87,7 +103,7 @@ def counters_table(items: Sequence[TraceCounters]) -> pa.Table:
     """Samples in the order of device and time, a row each; a counter that is not known is null."""
     rows = [_counter_row(item.host, unix_s, sample) for item in items for unix_s, sample in item.samples]
     rows.sort(key=lambda row: (row["host"], row["uuid"], row["end_unix_s"]))
-    table = pa.Table.from_pylist(rows, schema=COUNTER_SCHEMA)
+    table = _table(rows, COUNTER_SCHEMA)
     return table.set_column(0, HOST, table.column("host").dictionary_encode())
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rooflens.collector.trace.schema import ARROW_TYPES, OF_KIND, step_schema
+from rooflens.collector.trace.arrays import lists_array, named_array, numbers_array
+from rooflens.collector.trace.schema import step_schema
 from rooflens.model_records import StepAnalysis
 from rooflens.records import SPANNED_COLUMNS, STEP_COLUMNS, StepTable
 from rooflens.trace_records import KEYFRAME_COLUMNS, ROOF_COLUMNS, TraceFacts, TraceRows
@@ -164,8 +165,8 @@ def _table(parts: Sequence[Part], spanned: tuple[str, ...]) -> pa.Table:
     runs = {run: at for at, run in enumerate(dict.fromkeys(names.values()))}
     run_of = np.array([runs[names[digest]] for digest in digests], np.int32)
     columns = {
-        "facts": pa.DictionaryArray.from_arrays(facts, pa.array(digests, pa.string())),
-        "run": pa.DictionaryArray.from_arrays(run_of[facts], pa.array(list(runs), pa.string())),
+        "facts": named_array(facts, digests),
+        "run": named_array(run_of[facts], list(runs)),
         **_count_columns(counts, known, spanned),
         **_time_columns(times),
         **_keyframe_columns(frames, len(facts)),
@@ -181,8 +182,7 @@ def _count_columns(
     found = {}
     for at, name in enumerate((*COUNTS, BOUND, *spanned)):
         values = counts[at].astype(np.int8) if name == BOUND else counts[at]
-        mask = known[at]
-        found[name] = pa.array(values, mask=None if mask.all() else ~mask)
+        found[name] = numbers_array(values, known[at])
     return found
 
 
@@ -192,11 +192,11 @@ def _time_columns(times: NDArray[np.float64]) -> Mapping[str, pa.Array]:
     for name, values in zip(TIMES, own, strict=True):
         fine = np.abs(values) >= COARSE_S if name != "distinct_experts" else True
         stored = np.where(fine, values, np.round(np.where(fine, 0.0, values) / GRID_S) * GRID_S)
-        found[name] = pa.array(stored, OF_KIND["f"], from_pandas=True)
+        found[name] = numbers_array(stored, ~np.isnan(stored))
     for name, values in zip(BOUNDS, bounds, strict=True):
         fractions, exponents = np.frexp(values)
         stored = np.ldexp(np.round(fractions * 2.0**BOUND_BITS), exponents - BOUND_BITS)
-        found[name] = pa.array(stored, ARROW_TYPES["double"], from_pandas=True)
+        found[name] = numbers_array(stored, ~np.isnan(stored))
     return found
 
 
@@ -205,14 +205,11 @@ def _keyframe_columns(
 ) -> Mapping[str, pa.Array]:
     found: dict[str, Any] = {}
     rows = sorted(frames)
+    present = np.zeros(count, np.bool_)
+    present[rows] = True
     for at, (name, _, _) in enumerate(KEYFRAME_COLUMNS):
         lengths = np.zeros(count, np.int64)
         lengths[rows] = [len(frames[row][at]) for row in rows]
-        missing = np.ones(count, np.bool_)
-        missing[rows] = False
-        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
         values = np.concatenate([frames[row][at] for row in rows]) if rows else np.empty(0, np.int32)
-        found[name] = pa.ListArray.from_arrays(
-            pa.array(offsets, mask=np.append(missing, False)), pa.array(values, pa.int32())
-        )
+        found[name] = lists_array(numbers_array(values), lengths.tolist(), present)
     return found

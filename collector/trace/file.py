@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rooflens import __version__
+from rooflens.collector.trace.arrays import numbers_of
 from rooflens.collector.trace.facts import FactsBook, device_from_json, facts_from_json, with_shared
 from rooflens.collector.trace.place import ASIDE, FOLDER_MODE, put
 from rooflens.device_records import DeviceFacts
@@ -79,10 +81,20 @@ def metadata_of(
 def _ranges(table: pa.Table) -> dict[str, list[int]]:
     if not {"run", "sequence"} <= set(table.column_names):
         return {}
-    numbered = table.select(["run", "sequence"]).filter(pc.is_valid(table.column("sequence")))
-    found = numbered.group_by("run").aggregate([("sequence", "min"), ("sequence", "max"), ("sequence", "count")])
-    rows = found.select(["run", "sequence_min", "sequence_max", "sequence_count"]).to_pylist()
-    return {row["run"]: [row["sequence_min"], row["sequence_max"], row["sequence_count"]] for row in rows}
+    runs = table.column("run").dictionary_encode().unify_dictionaries().combine_chunks()
+    indices, _ = numbers_of(runs.indices)
+    sequences, known = numbers_of(table.column("sequence").combine_chunks())
+    indices, sequences = indices[known], sequences[known]
+    order = np.argsort(indices, kind="stable")
+    indices, sequences = indices[order], sequences[order]
+    begins = np.flatnonzero(np.diff(indices, prepend=-1))
+    if not len(begins):
+        return {}
+    first, last = np.minimum.reduceat(sequences, begins), np.maximum.reduceat(sequences, begins)
+    rows = np.diff(np.append(begins, len(indices)))
+    names = runs.dictionary.to_pylist()
+    kept = zip(indices[begins].tolist(), first.tolist(), last.tolist(), rows.tolist(), strict=True)
+    return {names[run]: [low, high, count] for run, low, high, count in kept}
 
 
 def encoded(

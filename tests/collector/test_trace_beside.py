@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_traces import BEGIN_UNIX_S, Clock, facts_of, trace_files, trace_table
+from written_traces import BEGIN_UNIX_S, Clock, facts_of, trace_files, trace_table
 
 from rooflens.collector.trace.beside import (
     COUNTER_SCHEMA,

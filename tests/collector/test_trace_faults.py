@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from made_traces import BEGIN_UNIX_S, Clock, facts_of, steps_by_run, trace_files, trace_rows
 from mounts import in_tmpfs, private_mounts
+from written_traces import BEGIN_UNIX_S, Clock, facts_of, steps_by_run, trace_files, trace_rows
 
 from rooflens.collector.trace.writer import TraceWriter
 from rooflens.records import RooflensError
@@ -196,7 +196,7 @@ def test_the_end_waits_no_longer_than_it_is_told(tmp_path: Path, monkeypatch: py
 
 FULL_DISK = """
 import sys
-from made_traces import facts_of, steps_by_run, trace_rows
+from written_traces import facts_of, steps_by_run, trace_rows
 from rooflens.collector.trace.writer import TraceWriter
 from pathlib import Path
 place = Path(sys.argv[1])
@@ -210,7 +210,7 @@ try:
             file.flush()
 except OSError:
     pass
-from made_traces import Clock
+from written_traces import Clock
 clock, monotonic = Clock(), Clock(1000.0)
 writer = TraceWriter(str(place / "trace"), None, clock, monotonic, threaded=False)
 writer.put(trace_rows(facts_of(), range(1, 2001)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from counted_calls import calls_of
-from made_traces import BEGIN_UNIX_S, Clock, facts_of, trace_files, trace_rows
+from written_traces import BEGIN_UNIX_S, Clock, facts_of, trace_files, trace_rows
 
 from rooflens.collector.trace.limits import Sweeper
 from rooflens.collector.trace.writer import TraceWriter

@@ -10,7 +10,7 @@ import fsspec
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from made_traces import Clock, facts_of, trace_rows
+from written_traces import Clock, facts_of, trace_rows
 
 from rooflens.collector.trace.store import place_of, shown
 from rooflens.collector.trace.writer import TraceWriter

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_traces import BEGIN_UNIX_S, Clock, facts_of, steps_by_run, trace_files, trace_rows, trace_table
+from written_traces import BEGIN_UNIX_S, Clock, facts_of, steps_by_run, trace_files, trace_rows, trace_table
 
 from rooflens.collector.trace.buffer import BOUNDS, TIMES, packed, steps_table
 from rooflens.collector.trace.file import read_footer
