@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from rooflens.adapters.profiler.boundaries import Boundary
 from rooflens.records import RooflensError
 
-# Of one kind in a file: an interval is 33 bytes here, so some 400 MB.
-MOST_INTERVALS = 12_000_000
+# Of one kind in a file: some 200 bytes each while it is cut into steps, so 1.5 GB at most; 4 GB of JSON hold as many.
+MOST_INTERVALS = 8_000_000
 MOST_RANGES = 1_000_000
 HOST = -1  # the device of what ran on the CPU
 FEWER = "profile fewer steps"

@@ -10,7 +10,6 @@ SGLang's merged files put a rank in brackets before each pid. Source: libkineto'
 from __future__ import annotations
 
 import gzip
-import io
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ FORMAT = "Kineto JSON"
 GZIP = b"\x1f\x8b"
 BUFFER_BYTES = 1 << 20
 HEAD_BYTES = 1 << 20  # of what stands before the events
+MOST_EVENT_BYTES = 64 << 20  # an event is some hundred bytes, one with a stack some thousand
 TELL_EVERY = 1 << 16  # events
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHING = ("_runtime", "_driver")  # cuda_, xpu_, mtia_: ends of the categories of launches
@@ -54,19 +54,19 @@ def read_kineto(path: Path, tell: Tell = lambda _ratio: None) -> Capture:
         packed = raw.read(2) == GZIP
         raw.seek(0)
         opened = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if packed else raw)
+        head = _read(opened, HEAD_BYTES)
+        before = head.partition(b'"traceEvents"')[0]
+        found.device_names = {int(number): name.decode() for number, name in DEVICE.findall(before)}
+        stream, events = _Again(head, opened), _Events(found)
         try:
-            head = _read(opened, HEAD_BYTES)
-            base = BASE_TIME.search(head)
-            before = head.partition(b'"traceEvents"')[0]
-            found.device_names = {int(number): name.decode() for number, name in DEVICE.findall(before)}
-            events = _Events(found, None if base is None else int(base[1]) / 1e9)
-            stream = io.BufferedReader(_Again(head, opened), BUFFER_BYTES)
             for event in ijson.items(stream, "traceEvents.item", use_float=True, buf_size=BUFFER_BYTES):
+                stream.since = 0
                 events.take(event)
                 if not found.events % TELL_EVERY:
                     tell(raw.tell() / whole)
         except (ijson.JSONError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError):
             found.cut_off = True
+        events.end(BASE_TIME.search(before) or BASE_TIME.search(stream.tail))
     return found
 
 
@@ -82,29 +82,32 @@ def _read(opened: IO[bytes], size: int) -> bytes:
     return b"".join(parts)
 
 
-class _Again(io.RawIOBase):
-    """What was read already, and then the rest."""
+class _Again:
+    """What was read already, and then the rest; ``since`` counts bytes since the last event, ``tail`` is the end."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head, self._rest = memoryview(head), rest
+        self._head, self._rest = head, rest
+        self.since, self.tail = 0, b""
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: Any) -> int:
-        room = memoryview(target).cast("B")
-        part = self._head[: len(room)] if len(self._head) else memoryview(self._rest.read(len(room)))
-        self._head = self._head[len(part) :]
-        room[: len(part)] = part
-        return len(part)
+    def read(self, size: int = -1) -> bytes:
+        """As a file does; RooflensError where one event, or what stands beside them, has no end."""
+        if self.since > MOST_EVENT_BYTES:
+            raise RooflensError(f"more than {MOST_EVENT_BYTES >> 20} MiB without an event: no profile of torch")
+        if self._head:
+            size = len(self._head) if size < 0 else size
+            part, self._head = self._head[:size], self._head[size:]
+        else:
+            part = self._rest.read(size)
+        self.since += len(part)
+        self.tail = part or self.tail
+        return part
 
 
 class _Events:
     """Takes events into a capture."""
 
-    def __init__(self, found: Capture, base_unix_s: float | None) -> None:
+    def __init__(self, found: Capture) -> None:
         self._found = found
-        self._base_unix_s = base_unix_s
         self._first_us: float | None = None
 
     def take(self, event: Any) -> None:
@@ -143,12 +146,13 @@ class _Events:
         """After the first event: of a wall time in microseconds a double keeps no more than a quarter of one."""
         if self._first_us is None:
             self._first_us = us
-            base = self._base_unix_s
-            if base is not None:
-                self._found.unix_s = base + us / 1e6
-            elif us > WALL_TIME_US:
-                self._found.unix_s = us / 1e6
         return (us - self._first_us) / 1e6
+
+    def end(self, base: re.Match[bytes] | None) -> None:
+        """The wall time of the first event, by that of ts 0 where the file tells it."""
+        first_us = self._first_us
+        if first_us is not None and (base is not None or first_us > WALL_TIME_US):
+            self._found.unix_s = (0 if base is None else int(base[1]) / 1e9) + first_us / 1e6
 
     def _process(self, event: Mapping[str, Any]) -> int:
         rank = RANK.match(pid) if isinstance(pid := event.get("pid"), str) else None

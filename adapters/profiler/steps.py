@@ -9,6 +9,7 @@ worked, operators on the host stand in, and those that belong to no class come l
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,14 +68,17 @@ class Track:
 class _Work:
     """Work as arrays, in the order of its start."""
 
-    process: NDArray[np.int64]
-    device: NDArray[np.int64]
+    process: NDArray[np.int32]
+    device: NDArray[np.int32]
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
     launch_s: NDArray[np.float64]
-    kind: NDArray[np.int64]
+    kind: NDArray[np.int8]
 
-    def take(self, rows: NDArray[Any]) -> _Work:
+    def take(self, rows: NDArray[np.bool_]) -> _Work:
+        """Those that are chosen."""
+        if rows.all():
+            return self
         return _Work(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
@@ -112,34 +116,37 @@ def tracks_of(capture: Capture) -> list[Track]:
 
 
 def _arrays(work: Work, launched: Capture | None) -> _Work:
-    start = np.array(work.start_s, dtype=np.float64)
+    start = _column(work.start_s, np.float64)
     order = np.argsort(start, kind="stable")
-    process = np.array(work.process, dtype=np.int64)[order]
-    correlation = np.array(work.correlation, dtype=np.int64)[order]
-    start = start[order]
-    launch = start if launched is None else _launch_times(launched, process, correlation, start)
-    device, kind = (np.array(column, dtype=np.int64)[order] for column in (work.device, work.kernel_class))
-    return _Work(process, device, start, np.array(work.end_s, dtype=np.float64)[order], launch, kind)
+    process, start = _column(work.process, np.int32)[order], start[order]
+    launch = start
+    if launched is not None and len(launched.launch_s):
+        launch = _launch_times(launched, process, _column(work.correlation, np.int64)[order], start)
+    device, kind = _column(work.device, np.int32)[order], _column(work.kernel_class, np.int8)[order]
+    return _Work(process, device, start, _column(work.end_s, np.float64)[order], launch, kind)
+
+
+def _column(values: array[Any], kind: Any) -> NDArray[Any]:
+    """The same memory as an array, for there may be millions."""
+    return np.frombuffer(values, dtype=kind) if len(values) else np.zeros(0, dtype=kind)
 
 
 def _launch_times(
-    capture: Capture, process: NDArray[np.int64], correlation: NDArray[np.int64], start: NDArray[np.float64]
+    capture: Capture, process: NDArray[Any], correlation: NDArray[np.int64], start: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """When each was launched; its own start where that is not known."""
-    if not len(capture.launch_s):
-        return start
-    processes, correlations = (
-        np.array(column, dtype=np.int64) for column in (capture.launch_process, capture.launch_correlation)
-    )
+    correlations = _column(capture.launch_correlation, np.int64)
     # One number for a pair: the rank of the correlation, in a block of its process.
-    numbers = np.unique(np.concatenate([correlations, correlation]))
-    known = processes * len(numbers) + np.searchsorted(numbers, correlations)
-    wanted = process * len(numbers) + np.searchsorted(numbers, correlation)
+    numbers = np.unique(correlations)
+    known = _column(capture.launch_process, np.int32) * np.int64(len(numbers)) + np.searchsorted(numbers, correlations)
     order = np.argsort(known, kind="stable")
     known = known[order]
+    rank = np.minimum(np.searchsorted(numbers, correlation), len(numbers) - 1)
+    hit = (correlation > 0) & (numbers[rank] == correlation)
+    wanted = process * np.int64(len(numbers)) + rank
     at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    hit = (known[at] == wanted) & (correlation > 0)
-    return np.where(hit, np.array(capture.launch_s, dtype=np.float64)[order][at], start)
+    hit &= known[at] == wanted
+    return np.where(hit, _column(capture.launch_s, np.float64)[order[at]], start)
 
 
 def _ranges_of(ranges: Sequence[Range], process: int) -> list[Range]:
@@ -151,7 +158,7 @@ def _ranges_of(ranges: Sequence[Range], process: int) -> list[Range]:
     last_outer = -1
     for one in sorted((one for one in own if one.boundary.family == family), key=lambda one: (one.start_s, -one.end_s)):
         inside = bisect_right(outer, one.start_s)
-        if chosen and one.start_s < chosen[-1].end_s:
+        if chosen and one.end_s <= chosen[-1].end_s:
             continue
         if chosen and inside and inside == last_outer:  # a pass that is cut into several graphs
             chosen[-1] = Range(process, chosen[-1].start_s, one.end_s, chosen[-1].boundary)

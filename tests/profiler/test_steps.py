@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from made_profiles import LATE, Event, kernel, kineto, launch, nsys, on_host
 
 from rooflens.adapters.profiler import capture, steps
+from rooflens.adapters.profiler import kineto as kineto_module
 from rooflens.adapters.profiler.kernels import CLASSES
 from rooflens.adapters.profiler.kineto import read_kineto
 from rooflens.adapters.profiler.nsys import read_nsys
@@ -109,6 +111,12 @@ def test_the_ranges_that_tell_most_are_taken_and_none_within_another(tmp_path: P
     track = only(kineto(tmp_path / "p.json", events))
     assert track.begin_s * 1e6 == pytest.approx([5, 100])
     assert not track.worked
+
+
+def test_ranges_that_overlap_are_steps_of_their_own(tmp_path: Path) -> None:
+    events = [on_host(DECODE, 0, 90), on_host(DECODE, 80, 90), kernel("gemm", 5, 50, 0), kernel("gemm", 100, 30, 0)]
+    track = only(kineto(tmp_path / "p.json", events))
+    assert track.busy_s * 1e6 == pytest.approx([50, 30])
 
 
 def test_a_pass_in_several_graphs_is_one_step(tmp_path: Path) -> None:
@@ -229,6 +237,9 @@ class TestKineto:
         events = [on_host(DECODE, 5_000_000, 3)]
         found = read_kineto(kineto(tmp_path / "p.json", events, baseTimeNanoseconds=1_790_000_000_000_000_000))
         assert found.unix_s == 1_790_000_005.0
+        merged = tmp_path / "merged.json"  # SGLang writes what stood before the events behind them
+        merged.write_text(json.dumps({"traceEvents": events, "baseTimeNanoseconds": 10**18}))
+        assert read_kineto(merged).unix_s == 1e9 + 5
         old = read_kineto(kineto(tmp_path / "old.json", [on_host(DECODE, 1.7e15, 3)]))
         assert old.unix_s == 1.7e9
         assert read_kineto(kineto(tmp_path / "none.json", events)).unix_s is None
@@ -245,6 +256,13 @@ class TestKineto:
         path = kineto(tmp_path / "p.json", [on_host(DECODE, 0, 90), odd, 7, None, [], kernel("gemm", 20, 10, 1)])
         (track,) = [one for one in tracks_of(read_kineto(path)) if one.device == 0]
         assert 10 <= round(track.busy_s[0] * 1e6) <= 20
+
+    def test_what_never_ends_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kineto_module, "MOST_EVENT_BYTES", 1 << 20)
+        path = tmp_path / "bomb.json.gz"
+        path.write_bytes(gzip.compress(b'{"traceEvents": [{"name": "' + b"x" * (8 << 20)))
+        with pytest.raises(RooflensError, match="1 MiB without an event"):
+            read_kineto(path)
 
     def test_too_much_is_refused_and_too_many_operators_only_where_no_device_worked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
