@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rooflens.analyzer.history.phases import kind_name
 from rooflens.analyzer.history.records import ChangePoint
 from rooflens.analyzer.history.steps_in_series import LEAST_SIDE, LEAST_VALUES, TWO_SIDED, Level, levels
-from rooflens.analyzer.history.sums import Column, Groups, Table, by_group
+from rooflens.analyzer.history.sums import Column, Groups, Table, by_group, unique_rows
 
 FALSE_ALARMS = 0.05  # of reports without a change, at most: the chance is shared out to all series of a report
 LEAST_MOVE = math.log(1.02)  # a smaller move is within what regimes differ by inside
@@ -58,16 +58,14 @@ def ratios_of(table: Table) -> Ratios:
     bound = table["wasted_of_s"] - table["wasted_s"]
     rows = (steps >= LEAST_STEPS) & (bound > 0)
     chosen = table.take(rows)
-    keys, regime = np.unique(
-        np.stack([chosen["kind"], chosen["batch_log2"], chosen["context_log4"]]), axis=1, return_inverse=True
-    )
+    keys, regime = unique_rows(chosen["kind"], chosen["batch_log2"], chosen["context_log4"])
     return Ratios(
         engine=chosen["engine"],
-        regime=np.asarray(regime, np.int64).reshape(-1),
+        regime=regime,
         window=chosen["window"],
         value=np.log(chosen["wasted_of_s"] / bound[rows]),
         seconds=chosen["wasted_of_s"],
-        names=tuple(_regime_name(*key) for key in keys.T.tolist()),
+        names=tuple(_regime_name(*key) for key in zip(*(column.tolist() for column in keys), strict=True)),
     )
 
 

@@ -99,7 +99,7 @@ def notes_of(change: Change, then: Roofline | None, batch_now: float | None, wai
     if change.arch is not None:
         found.append(MODEL_NOTE)
     if then is not None and then.efficiency is not None and then.efficiency.origin == "assumed":
-        found.append(KERNELS_NOTE.format(f"assumed: {then.efficiency.source}"))
+        found.append(KERNELS_NOTE.format(f"assumed: {then.efficiency.source.removeprefix('assumed: ')}"))
     elif then is not None and then.efficiency is None:
         found.append(KERNELS_NOTE.format("not known: the expected floor stands in for it on both sides"))
     return tuple(found)

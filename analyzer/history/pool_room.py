@@ -35,6 +35,7 @@ class Tightest:
     def __init__(self) -> None:
         self.pool_bytes: float | None = None
         self.needed_bytes: float | None = None
+        self._tight = -1.0
         self._notes: dict[str, None] = {}
 
     @property
@@ -79,12 +80,9 @@ class Tightest:
             self._notes[MIXED] = None
 
     def _note(self, pool_bytes: float, needed_bytes: float) -> None:
-        if (
-            self.pool_bytes is None
-            or self.needed_bytes is None
-            or (needed_bytes - pool_bytes > self.needed_bytes - self.pool_bytes)
-        ):
-            self.pool_bytes, self.needed_bytes = pool_bytes, needed_bytes
+        tight = needed_bytes / pool_bytes if pool_bytes > 0 else math.inf
+        if tight > self._tight:
+            self._tight, self.pool_bytes, self.needed_bytes = tight, pool_bytes, needed_bytes
 
 
 def _stages(room: Room) -> Sequence[Sequence[Work]]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,11 +56,11 @@ def levels(values: Series, most_chance: float, least_move: float, least_side: in
         return []
     noise = _noise(values)
     calm = _calmed(values, noise)
-    intervals = list(_intervals(count, least_side))
-    looks = sum(end - start - 2 * least_side + 1 for start, end in intervals)
-    found = [
-        one for start, end in intervals if (one := _best(calm, (start, end), noise, looks, least_side)) is not None
-    ]
+    layers = _layers(count, least_side)
+    looks = sum(len(starts) * (size - 2 * least_side + 1) for size, starts in layers)
+    far = NormalDist().inv_cdf(1 - most_chance / (2 * looks)) * noise  # what a t distribution needs at least
+    likely = [ends for size, starts in layers for ends in _likely(calm, size, starts, far**2, least_side)]
+    found = [one for ends in likely if (one := _best(calm, ends, noise, looks, least_side)) is not None]
     found = [one for one in found if one.chance <= most_chance and abs(one.move) >= least_move]
     chosen: list[Level] = []
     for one in sorted(found, key=lambda level: (level.chance, -abs(level.move))):
@@ -82,18 +84,32 @@ def _calmed(values: Series, noise: float) -> Series:
     return np.clip(values, middle - CUT * noise, middle + CUT * noise)
 
 
-def _intervals(count: int, least_side: int) -> Iterator[tuple[int, int]]:
-    """Intervals of ever shorter lengths, each shifted by half of its length: some hold one change alone."""
-    length, seen = float(count), set[tuple[int, int]]()
+@cache
+def _layers(count: int, least_side: int) -> tuple[tuple[int, NDArray[np.int64]], ...]:
+    """(length, starts) of ever shorter intervals, each shifted by half of its length: some hold one change alone."""
+    length, last, found = float(count), 0, []
     while length >= 2 * least_side:
         size = math.ceil(length)
         parts = max(1, 2 * math.ceil(count / size) - 1)
-        for part in range(parts):
-            start = round(part * (count - size) / max(1, parts - 1))
-            if (start, start + size) not in seen:
-                seen.add((start, start + size))
-                yield start, start + size
-        length *= SHRINK
+        if size != last:
+            starts = np.unique(np.round(np.linspace(0, count - size, parts)).astype(np.int64))
+            found.append((size, starts))
+        length, last = length * SHRINK, size
+    return tuple(found)
+
+
+def _likely(
+    calm: Series, size: int, starts: NDArray[np.int64], least_gain: float, least_side: int
+) -> Iterator[tuple[int, int]]:
+    """The intervals of one length that have a split worth a look."""
+    sums = np.concatenate(([0.0], np.cumsum(calm)))
+    left = np.arange(least_side, size - least_side + 1)
+    before = sums[starts[:, None] + left] - sums[starts, None]
+    total = (sums[starts + size] - sums[starts])[:, None]
+    move = (total - before) / (size - left) - before / left
+    gain = (move**2 * (left * (size - left) / size)).max(axis=1)
+    for start in starts[gain >= least_gain].tolist():
+        yield start, start + size
 
 
 def _best(calm: Series, ends: tuple[int, int], noise: float, looks: int, least_side: int) -> Level | None:

@@ -108,12 +108,23 @@ def sums_by(table: Table, groups: Groups, count: int, names: tuple[str, ...] | N
     return found
 
 
+def unique_rows(*columns: Groups) -> tuple[list[Groups], Groups]:
+    """(the columns of each combination that there is, in order, of each row which of them it has)."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        if len(column):
+            low = int(column.min())
+            key = key * (int(column.max()) - low + 1) + column - low
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return [column[first] for column in columns], np.asarray(place, np.int64).reshape(-1)
+
+
 def sums_by_key(
     columns: Mapping[str, NDArray[Any]], keys: tuple[str, ...], smallest: tuple[str, ...], largest: tuple[str, ...]
 ) -> dict[str, NDArray[Any]]:
     """One row for each combination of ``keys``, in their order; other columns are summed, or the extreme is taken."""
-    chosen, place = np.unique(np.stack([columns[name] for name in keys]), axis=1, return_inverse=True)
-    place, count = np.asarray(place, np.int64).reshape(-1), chosen.shape[1]
+    chosen, place = unique_rows(*(columns[name] for name in keys))
+    count = len(chosen[0])
     found: dict[str, NDArray[Any]] = dict(zip(keys, chosen, strict=True))
     for name, column in columns.items():
         if name not in keys:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rooflens.analyzer.history.amounts import Sums, slowdown, whole
 from rooflens.analyzer.history.records import WindowPoint
-from rooflens.analyzer.history.sums import Column, Groups, Table, known, ratio, sums_by
+from rooflens.analyzer.history.sums import Column, Groups, Table, known, ratio, sums_by, unique_rows
 
 MOST_POINTS = 20_000  # of engine_windows: what a page in a browser still draws
 NEEDED = (
@@ -23,8 +23,8 @@ def windows_of(table: Table, width_s: float, first_unix_s: float, last_unix_s: f
     numbers = np.unique(table["window"])
     place = np.searchsorted(numbers, table["window"])
     sums = sums_by(table, place, len(numbers), NEEDED)
-    pairs = np.unique(np.stack([place, table["engine"]]), axis=1)[0] if len(table) else np.empty(0, np.int64)
-    engines = np.bincount(pairs, minlength=len(numbers))
+    (of_pair, _), _ = unique_rows(place, table["engine"])
+    engines = np.bincount(of_pair, minlength=len(numbers))
     found = []
     for at, number in enumerate(numbers.tolist()):
         start = number * width_s
@@ -67,7 +67,8 @@ def engine_windows(table: Table, width_s: float, order: Sequence[int]) -> dict[s
     """
     rank = np.empty(len(order), np.int64)
     rank[list(order)] = np.arange(len(order))
-    pairs: Groups = np.unique(np.stack([rank[table["engine"]], table["window"]]), axis=1)
+    found, _ = unique_rows(rank[table["engine"]], table["window"])
+    pairs: Groups = np.stack(found)
     if pairs.shape[1] > MOST_POINTS:
         pairs = pairs[:, pairs[0] < max(1, pairs[0][MOST_POINTS])]
     engine, window, place = pairs[0], pairs[1], _places(pairs, rank[table["engine"]], table["window"])

@@ -8,7 +8,7 @@ from rooflens.analyzer.history.amounts import slowdown
 from rooflens.analyzer.history.change_points import ratios_of, usual_by_window
 from rooflens.analyzer.history.phases import kind_name
 from rooflens.analyzer.history.records import WorstWindow
-from rooflens.analyzer.history.sums import Table, known, ratio, sums_by
+from rooflens.analyzer.history.sums import Table, known, ratio, sums_by, unique_rows
 from rooflens.model_records import Bound
 
 HALF = 0.5  # of a loss: what explains more than this names it
@@ -24,9 +24,8 @@ TERM_WORDS = {
 
 def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: int) -> tuple[WorstWindow, ...]:
     """The ``most`` pairs of engine and window that wasted most device-seconds, the worst first."""
-    pairs, place = np.unique(np.stack([table["engine"], table["window"]]), axis=1, return_inverse=True)
-    place = np.asarray(place, np.int64).reshape(-1)
-    sums = sums_by(table, place, pairs.shape[1])
+    (engines, windows), place = unique_rows(table["engine"], table["window"])
+    sums = sums_by(table, place, len(engines))
     wasted = sums["wasted_device_s"]
     order = np.argsort(-np.where(wasted > 0, wasted, -np.inf), kind="stable")[:most]
     order = order[np.nan_to_num(wasted[order], nan=-1.0) > 0]
@@ -34,7 +33,7 @@ def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: i
     usual = usual_by_window(ratios_of(table)) if len(order) else {}
     found = []
     for at in order.tolist():
-        engine, window = (int(each) for each in pairs[:, at])
+        engine, window = int(engines[at]), int(windows[at])
         phase, term = _blame(table.take(place == at), {name: float(column[at]) for name, column in sums.items()})
         longest = known(sums["observed_max_s"][at])
         words = TERM_WORDS[term].format(step=f"{longest:.3g} s" if longest else "unknown length")
