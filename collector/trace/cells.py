@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from rooflens.collector.trace.condition import COLUMN_TYPES, checked, quoted
+from rooflens.collector.trace.condition import COLUMN_TYPES, checked, failed, quoted
 from rooflens.collector.trace.duck import closed, cores, memory_bytes
 from rooflens.collector.trace.files import Progress, TraceFiles
 from rooflens.collector.trace.merging import Merger
@@ -139,7 +139,10 @@ def cells_of_table(table: pa.Table, facts: TraceFacts, chosen: TraceFilter, widt
         connection.execute(
             f"CREATE TEMP VIEW chosen AS SELECT steps.*, 0::BIGINT AS engine FROM {steps} WHERE {conditions}"
         )
-        merger.add(sums(connection, width_s))
+        try:
+            merger.add(sums(connection, width_s))
+        except Exception as error:
+            raise (failed(where or "", error) or error) from None
     cells = merger.cells(width_s, [facts], 0)
     if not len(cells.columns["rows"]):
         raise RooflensError(_none(chosen, []))

@@ -23,6 +23,7 @@ COLUMN_TYPES: dict[str, str] = {
 EXAMPLE = {"VARCHAR": "'0'", "INTEGER[]": "[1]"}
 UNKNOWN = re.compile(r'column "?([^"\n]+?)"? (?:not found|cannot be)|named "?([^"\n]+?)"? ', re.IGNORECASE)
 NEAR = 4  # names that are listed
+ONE = '--where: one condition over the columns of a step, such as "kind = 1 AND requests > 8"'
 
 
 def checked(where: str | None, spanned: Iterable[str] = ()) -> str | None:
@@ -53,6 +54,16 @@ def checked(where: str | None, spanned: Iterable[str] = ()) -> str | None:
     return where
 
 
+def failed(where: str, error: Exception) -> RooflensError | None:
+    """What to say of a condition that is well formed and fails over some value; None for an error of another kind."""
+    import duckdb
+
+    kinds = (duckdb.ConversionException, duckdb.OutOfRangeException)
+    if not isinstance(error, kinds):
+        return None
+    return RooflensError(f"--where: {one_line(where)[:100]}: {one_line(str(error).split(chr(10), 1)[0])[:200]}")
+
+
 def quoted(name: str) -> str:
     """A name in an SQL text."""
     return '"' + name.replace('"', '""') + '"'
@@ -61,6 +72,8 @@ def quoted(name: str) -> str:
 def _one_expression(connection: Any, where: str) -> None:
     """RooflensError unless DuckDB's own parser finds one expression, without a query inside."""
     said = json.loads(connection.execute("SELECT json_serialize_sql(?)", [f"SELECT\n{where}\n"]).fetchone()[0])
+    if said.get("error_type") == "not implemented":  # another statement than SELECT
+        raise RooflensError(ONE)
     if said.get("error"):
         raise RooflensError(f"--where: no SQL condition: {one_line(str(said.get('error_message')))}")
     statements = said["statements"]
@@ -74,7 +87,7 @@ def _one_expression(connection: Any, where: str) -> None:
         and not (node.get("cte_map") or {}).get("map")
     )
     if not plain:
-        raise RooflensError('--where: one condition over the columns of a step, such as "kind = 1 AND requests > 8"')
+        raise RooflensError(ONE)
     classes = set(_classes(node["select_list"][0]))
     for refused, words in (("SUBQUERY", "a query"), ("STAR", "a *"), ("WINDOW", "a window"), ("PARAMETER", "a ?")):
         if refused in classes:

@@ -22,6 +22,7 @@ Columns = tuple[tuple[str, str], ...]  # names and types
 Progress = Callable[[str, float], None]  # what is done now, and the ratio that is over
 __all__ = ["TraceFile", "TraceFiles", "find_trace", "is_trace"]  # is_trace stands where nothing needs PyArrow
 READERS = 8  # footers at a time: an object store answers slowly, and the local disk does not mind
+SLACK_S = HOUR_S  # a clock may have jumped within a file; footers tell exactly, names only save opening them
 SHOWN = 6  # names in one line
 
 
@@ -129,8 +130,8 @@ def _hour_within(entry: Listed, chosen: TraceFilter) -> bool:
     hour = entry.hour_unix_s()
     if hour is None:
         return True
-    after = chosen.to_unix_s is not None and hour >= chosen.to_unix_s
-    return not after and (chosen.from_unix_s is None or hour + HOUR_S > chosen.from_unix_s)
+    after = chosen.to_unix_s is not None and hour - SLACK_S >= chosen.to_unix_s
+    return not after and (chosen.from_unix_s is None or hour + HOUR_S + SLACK_S > chosen.from_unix_s)
 
 
 def _footers(entries: Sequence[Listed], progress: Progress | None) -> tuple[list[TraceFile], list[str]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rooflens.collector.trace.condition import COLUMN_TYPES, one_line, quoted
+from rooflens.collector.trace.condition import COLUMN_TYPES, failed, one_line, quoted
 from rooflens.collector.trace.duck import closed, connected, cores, memory_bytes, sql_text
 from rooflens.collector.trace.files import TraceFile, TraceFiles
 from rooflens.collector.trace.listing import is_local, opened
@@ -103,12 +103,17 @@ def _by_host(file: TraceFile) -> tuple[str, float, str]:
 
 
 def partial_of(group: Group, question: Question) -> Partial:
-    """The sums of a group; a file that cannot be read becomes a line, and the rest is summed without it."""
+    """The sums of a group; a file that cannot be read becomes a line, and the rest is summed without it.
+
+    RooflensError in one line for a condition that fails over a value.
+    """
     import duckdb
 
     try:
         return _summed(group, question)
     except (duckdb.Error, OSError, RooflensError) as error:
+        if question.where is not None and (told := failed(question.where, error)):
+            raise told from None
         if len(group.urls) == 1:
             words = f"{group.urls[0]}: cannot be read: {one_line(str(error).split(chr(10), 1)[0])[:200]}"
             return Partial(EMPTY_CELLS, EMPTY_HISTOGRAM, (words,))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rooflens.collector.trace.condition import COLUMN_TYPES, checked, quoted
+from rooflens.collector.trace.condition import COLUMN_TYPES, checked, failed, quoted
 from rooflens.collector.trace.duck import closed
 from rooflens.collector.trace.file import footer_of
 from rooflens.collector.trace.files import TraceFile, TraceFiles, beside_urls, is_meant, metadata_of_file
@@ -109,7 +109,11 @@ class _Condition:
         with closed() as connection:
             connection.register("given", table.append_column("row#", pa.array(range(table.num_rows), pa.int64())))
             steps = f"(SELECT {', '.join(['*', *missing])} FROM given) AS steps"
-            found = connection.sql(f'SELECT "row#" FROM {steps} WHERE (\n{self.where}\n) ORDER BY 1').to_arrow_table()
+            query = f'SELECT "row#" FROM {steps} WHERE (\n{self.where}\n) ORDER BY 1'
+            try:
+                found = connection.sql(query).to_arrow_table()
+            except Exception as error:
+                raise (failed(self.where, error) or error) from None
         return table.take(found.column(0))
 
 
