@@ -17,6 +17,9 @@ from rooflens.cli import VERBS, Verb
 from rooflens.cli import main as run
 from rooflens.findings import FINDINGS, FindingCode
 from rooflens.metric_records import OPEN_LABELS, Metric
+from rooflens.records import STEP_COLUMNS
+from rooflens.trace_records import KEY_COLUMNS, KEYFRAME_COLUMNS, ROOF_COLUMNS
+from rooflens.trace_tables import COUNTER_COLUMNS, EVENT_COLUMNS
 
 HERE = Path(__file__).resolve().parent
 
@@ -162,7 +165,35 @@ def printed(words: str) -> str:
     return output.getvalue()
 
 
-PAGES = {"cli.md": cli_page, "findings.md": findings_page, "metrics.md": metrics_page, "predict.md": predict_page}
+COLUMNS_OF = re.compile(r"<!-- columns: (?P<table>\w+) -->\n.*?<!-- end -->", re.DOTALL)
+TRACE_COLUMNS = {
+    "steps": (*KEY_COLUMNS, *STEP_COLUMNS, *ROOF_COLUMNS, *KEYFRAME_COLUMNS),
+    "events": EVENT_COLUMNS,
+    "counters": COUNTER_COLUMNS,
+}
+ARROW_NAMES = {"i": "int64", "f": "double"}  # of the kinds of a StepTable
+
+
+def trace_page() -> str:
+    """The page as it is written, with the columns of each table filled in."""
+    page = (HERE / "trace.md").read_text(encoding="utf-8")
+    return COLUMNS_OF.sub(lambda found: columns_table(found["table"]), page)
+
+
+def columns_table(name: str) -> str:
+    """The columns of one table of a trace between its marks."""
+    rows = [f"| `{column}` | {ARROW_NAMES.get(kind, kind)} | {text} |" for column, kind, text in TRACE_COLUMNS[name]]
+    table = "\n".join(["| column | type | what it is |", "|---|---|---|", *rows])
+    return f"<!-- columns: {name} -->\n{table}\n<!-- end -->"
+
+
+PAGES = {
+    "cli.md": cli_page,
+    "findings.md": findings_page,
+    "metrics.md": metrics_page,
+    "predict.md": predict_page,
+    "trace.md": trace_page,
+}
 
 
 def main() -> None:
