@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from rooflens.cli.amounts import age, memory_size
 from rooflens.records import RooflensError
 
 DEFAULT_LISTEN = "127.0.0.1:9980"
@@ -17,6 +19,7 @@ LONGEST_S = 3600.0
 LONGEST_TOKEN_BYTES = 16_384  # more does not fit into the head of a request
 SHORTEST_PUSH_TOKEN = 16  # what guards a door that takes something in
 MAKE_ONE = "make one, as with 'openssl rand -hex 32'"
+LEAST_TRACE_BYTES, LEAST_TRACE_AGE_S = 1e6, 600.0  # less would be gone before anybody looks
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 # Every option with its flag and the variable that stands for it.
 NAMES: Mapping[str, tuple[str, str]] = {
@@ -41,6 +44,11 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "dcgm_period_s": ("--dcgm-period", "ROOFLENS_DCGM_PERIOD_S"),
     "state": ("--state", "ROOFLENS_STATE"),
     "keep_state": ("--no-state", "ROOFLENS_KEEP_STATE"),
+    "serve": ("--no-serve", "ROOFLENS_SERVE"),
+    "trace": ("--trace", "ROOFLENS_TRACE"),
+    "trace_max_bytes": ("--trace-max-bytes", "ROOFLENS_TRACE_MAX_BYTES"),
+    "trace_max_age": ("--trace-max-age", "ROOFLENS_TRACE_MAX_AGE"),
+    "trace_period_s": ("--trace-period", "ROOFLENS_TRACE_PERIOD_S"),
 }
 
 
@@ -74,6 +82,11 @@ class SidecarSettings(BaseSettings):
     dcgm_period_s: Annotated[float, Field(ge=1.0, le=600.0)] = 30.0
     state: str | None = None
     keep_state: bool = True
+    serve: bool = True
+    trace: str | None = None
+    trace_max_bytes: str = "10GiB"
+    trace_max_age: str = "14d"
+    trace_period_s: Annotated[float, Field(ge=1.0, le=LONGEST_S)] = 60.0
 
     @field_validator("listen")
     @classmethod
@@ -87,6 +100,24 @@ class SidecarSettings(BaseSettings):
         if not all(HOST_NAME.fullmatch(name) for name in value.split()):
             raise ValueError("not the name of a host, such as rooflens.monitoring.svc, without scheme or port")
         return value
+
+    @field_validator("trace_max_bytes")
+    @classmethod
+    def _is_a_size(cls, value: str) -> str:
+        most(value, memory_size, LEAST_TRACE_BYTES, "1MB")
+        return value
+
+    @field_validator("trace_max_age")
+    @classmethod
+    def _is_an_age(cls, value: str) -> str:
+        most(value, age, LEAST_TRACE_AGE_S, "10m")
+        return value
+
+    @property
+    def trace_limits(self) -> tuple[float | None, float | None]:
+        """The most bytes that a trace may take and the seconds that it may be old; None for without bound."""
+        size = most(self.trace_max_bytes, memory_size, LEAST_TRACE_BYTES, "1MB")
+        return size, most(self.trace_max_age, age, LEAST_TRACE_AGE_S, "10m")
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
@@ -130,6 +161,19 @@ def push_token(settings: SidecarSettings) -> str | None:
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise RooflensError(f"{source}: the token has a space or a sign that no header holds: {MAKE_ONE}")
     return token
+
+
+def most(text: str, read: Callable[[str], float], least: float, least_text: str) -> float | None:
+    """A bound as somebody writes it, None for "none"; ValueError for one that is none, or too small for any use."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        value = read(text)
+    except ArgumentTypeError as error:
+        raise ValueError(str(error)) from None
+    if not least <= value < float("inf"):
+        raise ValueError(f"it should be at least {least_text}, or none for without bound")
+    return value
 
 
 def _token(flag: str, file: Path | None, given: SecretStr | None) -> str | None:

@@ -11,6 +11,7 @@ import math
 import re
 
 BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20}
+AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 LARGEST_COUNT = 10**12  # beyond it a count is a typing error, and no range of it may be built
 MOST_VALUES = 1000  # of one option; a longer sweep is a typing error
 LEAST_PLAIN_BYTES = 1e6  # a memory of less without a unit is one whose unit was forgotten
@@ -93,6 +94,14 @@ def memory_size(text: str) -> float:
         raise Refused(f"{text[:40]!r} has no unit and would be bytes: write {value:g}GB, {value:g}GiB or {value:g}e9")
     step = 1024 if found and found[3] else 1000
     return value * float(step ** (" kmgtp".index(found[2]) if found and found[2] else 0))
+
+
+def age(text: str) -> float:
+    """Seconds in ``text``: 14d, 36h, 90m, 45s, 2w, or a plain number of seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", text.lower())
+    if found is None or len(text) > 24:
+        raise Refused(f"{text[:40]!r} is no age: write 14d, 36h, 90m or a number of seconds")
+    return float(found[1]) * AGES[found[2] or "s"]
 
 
 def link_rate(text: str) -> float:

@@ -20,6 +20,7 @@ from rooflens.cli.doctor_counters import COUNTER_CHECKS
 from rooflens.cli.doctor_hardware import HARDWARE_CHECKS
 from rooflens.cli.doctor_install import check_install
 from rooflens.cli.doctor_state import STATE_CHECKS
+from rooflens.cli.doctor_trace import TRACE_CHECKS
 from rooflens.cli.output import json_text, one_line
 from rooflens.ring_folder import default_folder
 
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 def examine(machine: Machine) -> Iterator[Check]:
     """Every check's answers in order; one that fails itself is an answer as well."""
-    for check in (check_install, *CHECKS, *HARDWARE_CHECKS, *COUNTER_CHECKS, *STATE_CHECKS):
+    for check in (check_install, *CHECKS, *HARDWARE_CHECKS, *COUNTER_CHECKS, *STATE_CHECKS, *TRACE_CHECKS):
         try:
             yield from check(machine)
         except Exception as error:  # a doctor that dies on an odd machine helps nobody

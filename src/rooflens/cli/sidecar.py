@@ -3,7 +3,8 @@
 Reads the rings of engines with the hook as they come and go; without any, the metrics pages of engines on the
 usual ports of this machine, or those that --scrape names; and the logs of --log, the forward-pass messages of --feed,
 and what engines push. The floor beside each step needs the hardware: --hardware.
-Serves /metrics, /healthz and /api/v1/{engines,steps,findings,roofline}; ends in order on SIGTERM and SIGINT.
+Serves /metrics, /healthz and /api/v1/{engines,steps,findings,roofline}; keeps what it sees with --trace; ends in order
+on SIGTERM and SIGINT.
 
 examples:
   rooflens sidecar --hardware h100-sxm5-80
@@ -11,6 +12,7 @@ examples:
   rooflens sidecar --log /var/log/llama-server.log --hardware h100-sxm5-80 --model meta-llama-3-8b
   rooflens sidecar --feed tcp://127.0.0.1:20380 --hardware h100-sxm5-80 --model meta-llama-3-8b
   rooflens sidecar /dev/shm/rooflens-1000 --listen 0.0.0.0:9980
+  rooflens sidecar --trace /var/lib/rooflens/trace --hardware h100-sxm5-80 --no-serve
 
 Every option can also be given as a variable, see docs/sidecar.md.
 """
@@ -24,7 +26,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +38,9 @@ from rooflens.ring_folder import default_folder
 
 if TYPE_CHECKING:
     from rooflens.calibration_records import Calibration
+    from rooflens.cli.devices import NamedDevices
     from rooflens.exporters.http_app import LiveServer
+    from rooflens.exporters.http_push import Push
     from rooflens.model_records import HardwareSpec
     from rooflens.pipeline.watch import Watch
     from rooflens.pipeline.watch_settings import WatchSettings
@@ -68,26 +73,21 @@ def _one_thread() -> None:
 
 
 def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
-    from rooflens.cli.announce import Announcer, nothing_yet_of
     from rooflens.cli.devices import NamedDevices, hardware_here
     from rooflens.cli.named import config_named, hardware_named, is_this_cpu
     from rooflens.cli.push_named import push_named
     from rooflens.cli.this_cpu import read_bytes_here, roof_here
-    from rooflens.cli.voice import Voice
-    from rooflens.cli.watched import watched
-    from rooflens.config import host_and_port, sidecar_settings
+    from rooflens.cli.trace_named import check_written, trace_named
+    from rooflens.config import sidecar_settings
+    from rooflens.pipeline.watch import Watch
 
     settings = sidecar_settings(given(args))
     _check(settings, args)
-    from rooflens.exporters.http_app import LiveServer
-    from rooflens.pipeline.loop import run_loop
-    from rooflens.pipeline.watch import Watch
-
     hardware, model_config = hardware_named(settings.hardware), config_named(settings.model)
     push, pushed = push_named(settings)
-    server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts, push)
-    _start(server, host_and_port(settings.listen))  # a port in use is said before anything is measured
-    try:
+    with ExitStack() as ends:
+        server = _server(settings, push, ends)  # a port in use is said before anything is measured
+        trace = trace_named(settings)
         calibrations = Calibrations(settings.calibration)
         kept: tuple[Calibration, ...] = ()
         if is_this_cpu(settings.hardware):
@@ -100,29 +100,42 @@ def _serve(args: argparse.Namespace, stop: threading.Event) -> int:
             kept = calibrations.of_devices(hardware or found)
         if stop.is_set():
             return 0
-        roof = (hardware or found, kept)
-        watch = Watch(_watch_settings(args.folders, settings, roof, model_config, pushed, nvml=not here.crashed))
-        try:
-            with closing(Voice()) as voice:
-                why = here.silent if settings.counters else "--no-counters asks no driver"
-                for line in watched(watch.settings, found is not None, why):
-                    voice.say(line)
-                voice.say(f"counters  {_counters(watch, here.crashed) if settings.counters else OFF}")
-                for line in _places(settings, server.url):
-                    voice.say(line)
-                run_loop(watch, (server, Announcer(voice.say, nothing_yet_of(watch.settings))), stop)
-        finally:
-            watch.close()
-    finally:
-        server.close()
+        sources = _watch_settings(args.folders, settings, (hardware or found, kept), pushed, nvml=not here.crashed)
+        watch = Watch(replace(sources, model_config=model_config, trace=trace))
+        ends.callback(watch.close)
+        _watch(watch, settings, server, (found is not None, here), stop)
+    check_written(trace)
     return 0
 
 
-def _places(settings: Any, url: str) -> tuple[str, ...]:
-    """Lines of where to look: what is kept, what is served."""
+def _watch(
+    watch: Watch, settings: Any, server: LiveServer | None, devices: tuple[bool, NamedDevices], stop: threading.Event
+) -> None:
+    """Say what is watched, and turn until ``stop`` is set; ``devices`` are whether they name the hardware, and they."""
+    from rooflens.cli.announce import Announcer, nothing_yet_of
     from rooflens.cli.state_named import state_named
+    from rooflens.cli.trace_named import trace_said
+    from rooflens.cli.voice import Voice
+    from rooflens.cli.watched import watched
+    from rooflens.pipeline.loop import run_loop
 
-    return f"state     {state_named(settings)[1]}", f"metrics   {url}/metrics", f"API       {url}/api/v1/engines"
+    found, here = devices
+    trace = watch.settings.trace
+    with closing(Voice()) as voice:
+        why = here.silent if settings.counters else "--no-counters asks no driver"
+        for line in watched(watch.settings, found, why):
+            voice.say(line)
+        voice.say(f"counters  {_counters(watch, here.crashed) if settings.counters else OFF}")
+        voice.say(f"state     {state_named(settings)[1]}")
+        if trace is not None:
+            voice.say(f"trace     {trace_said(trace.writer, settings, watch.settings.state)}")
+        if server is not None:
+            voice.say(f"metrics   {server.url}/metrics")
+            voice.say(f"API       {server.url}/api/v1/engines")
+        announcer = Announcer(voice.say, nothing_yet_of(watch.settings))
+        run_loop(watch, (announcer,) if server is None else (server, announcer), stop)
+        if trace is not None:
+            watch.turn()  # what came since the last one belongs to the trace too
 
 
 def _check(settings: Any, args: argparse.Namespace) -> None:
@@ -131,12 +144,31 @@ def _check(settings: Any, args: argparse.Namespace) -> None:
         raise RooflensError("--no-rings and a FOLDER contradict each other: leave one of them out")
     if not settings.keep_state and args.state:
         raise RooflensError("--no-state and --state contradict each other: leave one of them out")
+    if not settings.serve and settings.trace is None:
+        raise RooflensError("--no-serve alone does nothing: say with --trace DIR where to keep what is seen")
+    if not settings.serve and (args.listen or args.allow_host):
+        raise RooflensError("--no-serve and --listen or --allow-host contradict each other: leave one of them out")
+    if not settings.serve and (settings.push_token or settings.push_token_file):
+        raise RooflensError("--no-serve leaves no door to push through: leave it out, or the token for pushing")
     if not settings.counters and settings.dcgm_urls:
         raise RooflensError("--no-counters and --dcgm contradict each other: leave one of them out")
 
 
 def _counters(watch: Watch, nvml_crashes: bool) -> str:
     return watch.counters.said(PATIENCE_S) + (CRASHED if nvml_crashes else "")
+
+
+def _server(settings: Any, push: Push | None, ends: ExitStack) -> LiveServer | None:
+    """The server, which serves already and ends with ``ends``; None where nothing is to be served."""
+    if not settings.serve:
+        return None
+    from rooflens.config import host_and_port
+    from rooflens.exporters.http_app import LiveServer
+
+    server = LiveServer(*host_and_port(settings.listen), settings.allowed_hosts, push)
+    ends.callback(server.close)
+    _start(server, host_and_port(settings.listen))
+    return server
 
 
 def _start(server: LiveServer, address: tuple[str, int]) -> None:
@@ -168,7 +200,6 @@ def _watch_settings(
     folders: Sequence[str],
     settings: Any,
     roof: tuple[HardwareSpec | None, tuple[Calibration, ...]],
-    model_config: Any,
     pushed: Sequence[Feed],
     *,
     nvml: bool,
@@ -188,7 +219,6 @@ def _watch_settings(
         scrape_urls=settings.scrape_urls,
         hardware=roof[0],
         calibrations=roof[1],
-        model_config=model_config,
         windows=WindowSettings(window_s=window_s, most_window_s=max(usual.most_window_s, LONGEST_WINDOWS * window_s)),
         scrape_s=settings.scrape_period_s,
         scrape_token=bearer_token(settings),

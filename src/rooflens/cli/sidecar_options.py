@@ -68,7 +68,22 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where what is learned of engines is kept (default: rooflens in XDG_STATE_HOME, else ~/.local/state)",
     )
+    _add_trace_options(parser)
     add("--no-state", action="store_true", help="keep nothing: learn anew with each start")
+
+
+def _add_trace_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--trace",
+        metavar="DIR",
+        help="keep every step, with its bounds, events, findings and counters, in this folder or object store "
+        "(s3://BUCKET/PREFIX), for 'rooflens analyze DIR'",
+    )
+    add("--trace-max-bytes", metavar="SIZE", help="how large that folder may grow, or none (default: 10GiB)")
+    add("--trace-max-age", metavar="AGE", help="what is older is removed: 14d, 36h, or none (default: 14d)")
+    add("--trace-period", type=float, metavar="S", help="seconds of one of its files (default: 60)")
+    add("--no-serve", action="store_true", help="serve nothing, only keep the trace of --trace")
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -93,6 +108,11 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
         "dcgm_period_s": args.dcgm_period,
         "state": args.state,
         "keep_state": False if args.no_state else None,
+        "serve": False if args.no_serve else None,
+        "trace": args.trace,
+        "trace_max_bytes": args.trace_max_bytes,
+        "trace_max_age": args.trace_max_age,
+        "trace_period_s": args.trace_period,
     }
 
 

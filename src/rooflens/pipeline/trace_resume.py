@@ -93,11 +93,12 @@ class Resume:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop; what was not taken comes when the trace begins again."""
-        self._stop.set()
+        """Take what is left if that is soon done, and stop; what was not taken comes when the trace begins again."""
         self._rings.put(None)
         if self._thread is not None:
             self._thread.join(CLOSE_S)
+            self._stop.set()
+            self._thread.join(PACE_S)
 
     def _run(self) -> None:
         while (old := self._rings.get()) is not None and not self._stop.is_set():

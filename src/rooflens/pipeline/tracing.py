@@ -62,7 +62,8 @@ class TraceTo:
     @property
     def identity(self) -> str:
         """The place, the same however it is written."""
-        return self.place if "://" in self.place else os.path.realpath(self.place)
+        local = self.place.removeprefix("file://").removeprefix("local://")
+        return self.place if "://" in local else os.path.realpath(os.path.expanduser(local))
 
 
 class Tracing:
