@@ -37,11 +37,13 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "analyze": Verb("rooflens.cli.analyze", "where the step time of a recording went, beside its roofline"),
+    "diff": Verb("rooflens.cli.diff", "whether the engine changed between two recordings, not the traffic"),
     "predict": Verb("rooflens.cli.predict", "the roofline of a planned deployment"),
     "sidecar": Verb("rooflens.cli.sidecar", "watch engines: findings, metrics for Prometheus, an API"),
     "top": Verb("rooflens.cli.top", "a live view of every engine"),
     "calibrate": Verb("rooflens.cli.calibrate", "measure what this machine really reaches, and keep it"),
     "doctor": Verb("rooflens.cli.doctor", "what was found here, what is missing, and the remedy"),
+    "export": Verb("rooflens.cli.export", "recorded steps for viewers, backends and tables", extra="trace"),
     "explain": Verb("rooflens.cli.explain", "what a finding means, what to do, and when to distrust it"),
     "demo": Verb("rooflens.cli.demo", "all of it on an embedded engine, without a GPU", extra="demo"),
 }
@@ -74,8 +76,17 @@ class OneLineParser(argparse.ArgumentParser):
     def meant(self, word: str) -> str:
         """What an option that is none may have meant; nothing for one that there is."""
         option = word.partition("=")[0]
-        known = self._option_string_actions
+        known = self.known_options()
         return "" if option in known else _meant(option, [name for name in known if name.startswith("--")])
+
+    def known_options(self) -> dict[str, argparse.Action]:
+        """Its options and those of the verbs below it."""
+        found = dict(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for below in action.choices.values():
+                    found |= below.known_options()
+        return found
 
 
 def _meant(word: str, names: Sequence[str]) -> str:
