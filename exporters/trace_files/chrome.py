@@ -1,0 +1,146 @@
+"""Chrome Trace Event JSON, which Perfetto, speedscope and chrome://tracing open; times are whole microseconds.
+
+The format is that of "Trace Event Format" (Google, 2016): an object with ``traceEvents``; ``X`` is a slice with ``ts``
+and ``dur``, ``C`` a counter, ``i`` an instant, ``b`` and ``e`` a range that may overlap others, ``M`` a name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rooflens.exporters.trace_files.counted import sampled
+from rooflens.exporters.trace_files.engines import EVENTS, FINDINGS, FIRST, Process, Processes, devices_of, engine_title
+from rooflens.exporters.trace_files.parts import CounterRows, Happened, Output, Part, StepRows
+from rooflens.exporters.trace_files.slices import STEPS, Slice, Value
+from rooflens.exporters.trace_files.stood import Standing, Stood, event_details, finding_details
+from rooflens.findings import Finding
+from rooflens.trace_records import TraceFacts
+
+LIMIT_BYTES = 500e6  # a browser's strings end at 512 MiB, and viewers read the file as one
+TICKS_PER_S = 1_000_000
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class ChromeWriter:
+    """See parts.Writer. ``begin_unix_s``, a whole second, is where the times of the file begin."""
+
+    def __init__(self, output: Output, begin_unix_s: int, about: Mapping[str, Any]) -> None:
+        """Write the head; ``about`` is what the file says of itself."""
+        self._output, self._begin = output, begin_unix_s
+        self._processes = Processes(self._ticks)
+        self._standing = Standing()
+        self._last, self._first = 0, True
+        head = {"displayTimeUnit": "ms", "otherData": {**about, "begin_unix_s": begin_unix_s}, "traceEvents": []}
+        output.write(_encode(head)[:-2].encode())
+
+    def _ticks(self, unix_s: float) -> int:
+        return round((unix_s - self._begin) * TICKS_PER_S)
+
+    def take(self, part: Part) -> None:
+        """Write one part; TooLarge where the file is full."""
+        if isinstance(part, StepRows):
+            self._steps(part)
+        elif isinstance(part, Happened):
+            self._happened(part)
+            self._output.events += 1
+        else:
+            self._counters(part)
+            self._output.check()
+
+    def end(self) -> None:
+        """Nothing follows: what still stands is drawn until the last step, and the file is closed."""
+        for facts, line in self._processes.lines.values():
+            self._write_all(facts, line.end())
+        for stood in self._standing.end():
+            self._stood(stood)
+        self._output.left_out = self._processes.left_out
+        self._output.write(b"\n]}\n")
+
+    def _steps(self, rows: StepRows) -> None:
+        line = self._processes.line(rows.facts)
+        for unix_s, made in line.take(rows):
+            self._output.check(unix_s)
+            self._write_all(rows.facts, made)
+            self._output.steps += 1
+
+    def _write_all(self, facts: TraceFacts, made: Iterable[Slice | Value]) -> None:
+        for each in made:
+            if isinstance(each, Value):
+                self._value(facts, each)
+                continue
+            process = self._process(facts)
+            thread = self._thread(process, each.track, facts.run, each.lane)
+            event: dict[str, Any] = {"ph": "X", "cat": "step" if each.track == STEPS else "host", "name": each.name}
+            event |= {"pid": process.number, "tid": thread, "ts": each.begin, "dur": each.end - each.begin}
+            self._write(event | {"args": each.details} if each.details else event)
+            self._last = max(self._last, each.end)
+
+    def _value(self, facts: TraceFacts, each: Value) -> None:
+        process = self._process(facts)
+        run = process.track_name("", facts.run, 0)
+        name = f"{each.counter.name}{run}"
+        self._write(_counter(process.number, name, each.at, each.value))
+
+    def _happened(self, happened: Happened) -> None:
+        if isinstance(happened.what, Finding):
+            if (stood := self._standing.take(happened)) is not None:
+                self._stood(stood)
+            return
+        process = self._process(happened.facts)
+        event: dict[str, Any] = {"ph": "i", "s": "p", "cat": "event", "name": happened.what.name, "pid": process.number}
+        event |= {"tid": self._thread(process, EVENTS, "", 0), "ts": max(0, self._ticks(happened.unix_s))}
+        self._write(event | {"args": event_details(happened.what)})
+
+    def _stood(self, stood: Stood) -> None:
+        process = self._process(stood.first.facts)
+        thread = self._thread(process, FINDINGS, "", 0)
+        begin = max(0, self._ticks(stood.begin_unix_s))
+        end = self._last if stood.end_unix_s is None else self._ticks(stood.end_unix_s)
+        which: dict[str, Any] = {
+            "cat": "finding",
+            "name": str(stood.finding.code),
+            "id": f"{process.number}.{stood.finding.code}",
+        }
+        which |= {"pid": process.number, "tid": thread}
+        self._write({"ph": "b", **which, "ts": begin, "args": finding_details(stood.finding)})
+        self._write({"ph": "e", **which, "ts": max(begin, end)})
+
+    def _counters(self, rows: CounterRows) -> None:
+        for each in sampled(rows):
+            process = self._named(devices_of(each.host), devices_of(each.host))
+            unit = f", {each.counter.unit}" if each.counter.unit not in ("", "1") else ""
+            name = f"{each.counter.name}{unit} {each.uuid}"
+            self._write(_counter(process.number, name, max(0, self._ticks(each.begin_unix_s)), each.value))
+        self._output.samples += len(rows)
+
+    def _process(self, facts: TraceFacts) -> Process:
+        return self._named(facts.label, engine_title(facts))
+
+    def _named(self, name: str, title: str) -> Process:
+        process, new = self._processes.named(name)
+        if new:
+            self._meta(process.number, 0, "process_name", {"name": title})
+            self._meta(process.number, 0, "process_sort_index", {"sort_index": process.number})
+        return process
+
+    def _thread(self, process: Process, kind: str, run: str, lane: int) -> int:
+        number, new = process.track((kind, run, lane))
+        if new:
+            name = process.track_name(kind, run, lane) if run else kind
+            rank = FIRST.index(kind) * 1000 + number  # an engine has few tracks, and steps stand above the host
+            self._meta(process.number, number, "thread_name", {"name": name})
+            self._meta(process.number, number, "thread_sort_index", {"sort_index": rank})
+        return number
+
+    def _meta(self, pid: int, tid: int, name: str, args: Mapping[str, Any]) -> None:
+        self._write({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args})
+
+    def _write(self, event: Mapping[str, Any]) -> None:
+        self._output.write(("\n" if self._first else ",\n").encode() + _encode(event).encode())
+        self._first = False
+
+
+def _counter(pid: int, name: str, at: int, value: float) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": at, "args": {"value": value}}
