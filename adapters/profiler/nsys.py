@@ -39,11 +39,14 @@ def read_nsys(path: Path, tell: Tell = lambda _ratio: None) -> Capture:
     place = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(place, uri=True)) as database:
+            database.text_factory = lambda raw: raw.decode("utf-8", "replace")
             database.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
             database.execute("PRAGMA trusted_schema=0")
             return _Reader(database).read(tell)
     except sqlite3.Error as error:
         raise RooflensError(f"the database cannot be read: {error}") from None
+    except UnicodeDecodeError:  # in what SQLite says of a damaged schema
+        raise RooflensError("the database cannot be read: it is damaged") from None
 
 
 class _Reader:

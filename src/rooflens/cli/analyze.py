@@ -17,6 +17,7 @@ examples:
   rooflens analyze s3://bucket/trace --engine 'llama*' --set kv=fp8 --set batch=128 --price 2.50
   rooflens analyze /var/log/vllm.log --hardware h100-sxm5-80   (docs/logs.md)
   rooflens analyze vllm-result.json --model meta-llama-3-8b --hardware h100-sxm5-80   (docs/benchmarks.md)
+  rooflens analyze rank0.pt.trace.json.gz   (a profile of torch, or SQLite of nsys: docs/profiles.md)
 """
 
 from __future__ import annotations
