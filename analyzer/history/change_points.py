@@ -19,7 +19,6 @@ LEAST_MOVE = math.log(1.02)  # a smaller move is within what regimes differ by i
 LEAST_SEEN = 8  # windows of a regime that give it a usual level
 LEAST_STEPS = 3  # compared steps of a regime in a window: fewer are no mean
 LEAST_SIDE_S = 5.0  # before and after: what lasts shorter is no change, the worst windows show it
-NEAR_WINDOWS = 2  # changes of several regimes this near to each other are one
 ALL = "all regimes"
 RULE = (
     "a change is a step in the logarithm of observed over bound, by engine and regime and of all regimes of an engine "
@@ -130,8 +129,8 @@ def change_points(table: Table, width_s: float, labels: tuple[str, ...]) -> tupl
             by_engine.setdefault(one.engine, []).append(Seen(one, level))
     found = []
     for engine, each in by_engine.items():
-        together = sorted(_together(each), key=lambda group: group[0].window)
-        ends = [*(group[0].window for group in together[1:]), None]
+        together = sorted(_together(each, least), key=lambda group: _when(group).window)
+        ends = [*(_when(group).window for group in together[1:]), None]
         for group, end in zip(together, ends, strict=True):
             found.append(_change(table, group, end, width_s, labels[engine], len(series)))
     return tuple(sorted(found, key=lambda change: -abs(change.cost_device_s or 0.0)))
@@ -160,24 +159,34 @@ class Seen:
         return int(self.series.window[self.level.last])
 
 
-def _together(found: list[Seen]) -> Iterator[list[Seen]]:
-    """Changes of several regimes that may be one and the same, the one whose moment is known best first."""
-    left = sorted(found, key=lambda seen: (seen.last - seen.first, seen.level.chance))
+def _together(found: list[Seen], near: int) -> Iterator[list[Seen]]:
+    """Changes of several regimes that may be one and the same, the surest first.
+
+    Two that are fewer than ``near`` windows apart are: what lay between would have been too short to be told.
+    """
+    left = sorted(found, key=lambda seen: (seen.level.chance, seen.last - seen.first))
     while left:
         best = left[0]
-        group = [one for one in left if _alike(best, one)]
+        group = [one for one in left if _alike(best, one, near)]
         yield group
         left = [one for one in left if one not in group]
 
 
-def _alike(best: Seen, other: Seen) -> bool:
-    near = other.first - NEAR_WINDOWS <= best.last and best.first <= other.last + NEAR_WINDOWS
-    return near and (best.level.move > 0) == (other.level.move > 0)
+def _when(group: list[Seen]) -> Seen:
+    """The one that tells the moment best: of those that agree with the surest, with the fewest windows between."""
+    surest = group[0]
+    agreeing = [one for one in group if one.first <= surest.last and surest.first <= one.last]
+    return min(agreeing, key=lambda seen: seen.last - seen.first)
+
+
+def _alike(best: Seen, other: Seen, near: int) -> bool:
+    close = other.first - near < best.last and best.first < other.last + near
+    return close and (best.level.move > 0) == (other.level.move > 0)
 
 
 def _change(table: Table, group: list[Seen], end: int | None, width_s: float, label: str, looked: int) -> ChangePoint:
-    """One change: its moment from the first of ``group``, its size from the surest, up to window ``end``."""
-    when, surest = group[0], min(group, key=lambda seen: (seen.level.chance, -len(seen.series.window)))
+    """One change: its size from the surest of ``group``, which comes first, up to window ``end``."""
+    when, surest = _when(group), group[0]
     level = surest.level
     factor = math.exp(level.move)
     names = tuple(dict.fromkeys(one.series.regime for one in group if one.series.regime != ALL)) or (ALL,)
