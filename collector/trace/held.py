@@ -125,8 +125,11 @@ class Held:
                 Aside(each, len(moments), min(moments, default=0.0), arrived_monotonic_s, weight),
             )
 
-    def write(self, place: Place) -> Attempt:
-        """Try every file once, those that failed before last; what is written is held no more."""
+    def write(self, place: Place, most_failures: float = FAILURES_AT_ONCE) -> Attempt:
+        """Try every file once, those that failed before last, and end after so many failures.
+
+        What is written is held no more.
+        """
         attempt, reached = Attempt(), dict[str, int]()
         for key in sorted(self._groups, key=lambda key: (key in self._failed, key.hour, key)):
             try:
@@ -136,7 +139,7 @@ class Held:
                 self._failed.add(key)
                 attempt.failures += 1
                 attempt.problem = str(error) if isinstance(error, RooflensError) else _line(place, error)
-                if attempt.failures >= FAILURES_AT_ONCE:
+                if attempt.failures >= most_failures:
                     break
             except Exception as error:  # rows that no file can hold would fail for ever
                 attempt.failures += 1

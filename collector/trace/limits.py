@@ -84,11 +84,13 @@ class Sweeper:
                 begin = datetime(*map(int, date.groups()), int(hour[1]), tzinfo=UTC)  # type: ignore[misc,arg-type]
             except ValueError:
                 continue  # a month 13: none of ours
-            yield _Hour(path, begin.timestamp(), self._files(path, now_unix_s, done))
+            with suppress(FileNotFoundError):
+                yield _Hour(path, begin.timestamp(), self._files(path, now_unix_s, done))
 
     def _folders(self, path: Sequence[str]) -> list[str]:
-        with os.scandir(self._root.joinpath(*path)) as entries:
+        with suppress(FileNotFoundError), os.scandir(self._root.joinpath(*path)) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return []  # another sidecar removed it meanwhile
 
     def _files(self, path: tuple[str, ...], now_unix_s: float, done: Swept) -> list[tuple[str, int]]:
         """The files of a folder by name; looked at anew only when something was put there or removed."""

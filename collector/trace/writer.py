@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from rooflens.collector.trace.buffer import ROW_BYTES
-from rooflens.collector.trace.held import Attempt, Held, Item
+from rooflens.collector.trace.held import FAILURES_AT_ONCE, Attempt, Held, Item
 from rooflens.collector.trace.limits import Sweeper
 from rooflens.collector.trace.place import LocalPlace
 from rooflens.collector.trace.store import place_of
@@ -78,6 +78,8 @@ class TraceWriter:
             waiting = self._queued_bytes + self._held_bytes
             if self._closing or waiting + weight > self._limits.memory_bytes or len(self._queue) >= self._limits.items:
                 self._total.dropped += rows
+                if self._problem is None and not self._closing:
+                    self._problem = f"trace {self.shown}: rows are dropped, more comes than can be written"
                 return
             self._queue.append((self._monotonic(), weight, item))
             self._queued_bytes += weight
@@ -171,7 +173,7 @@ class TraceWriter:
         return now_s + period_s - self._clock() % period_s
 
     def _attempt(self, now_s: float, closing: bool) -> None:
-        attempt = self._held.write(self._place)
+        attempt = self._held.write(self._place, float("inf") if closing else FAILURES_AT_ONCE)
         self._due_s = self._next_due_s(self._monotonic())
         failed = attempt.failures > 0
         self._pause_s = min(max(self._pause_s * 2, RETRY_S), LONGEST_RETRY_S) if failed else 0.0

@@ -90,16 +90,16 @@ def test_what_cannot_be_written_for_long_goes_oldest_first_and_is_counted(
 ) -> None:
     disk, writing = Disk(monkeypatch), Writing(str(tmp_path), TraceLimits(memory_bytes=200_000))
     disk.error = errno.ENOSPC
-    for number in range(50):
+    for number in range(25):
         writing.writer.put(trace_rows(facts_of(), range(10 * number + 1, 10 * number + 11)))
         writing.after(61)
     disk.error = None
     writing.after(61)
     state = writing.writer.state()
     (kept,) = steps_by_run(tmp_path).values()
-    assert kept == list(range(501 - len(kept), 501))
-    assert 50 <= len(kept) < 300
-    assert state.rows_written + state.dropped_rows == 500
+    assert kept == list(range(251 - len(kept), 251))
+    assert 50 <= len(kept) < 200
+    assert state.rows_written + state.dropped_rows == 250
 
 
 def test_a_later_hour_that_is_written_does_not_move_the_cursor_past_one_that_waits(
@@ -123,6 +123,18 @@ def test_a_later_hour_that_is_written_does_not_move_the_cursor_past_one_that_wai
     writing.after(60)
     assert writing.cursors == {facts_of().run: 21}
     assert writing.problem is None
+
+
+def test_at_the_end_many_that_cannot_be_written_keep_no_other_back(tmp_path: Path) -> None:
+    writing = Writing(str(tmp_path))
+    (tmp_path / "steps").mkdir()
+    for number in range(5):
+        (tmp_path / "steps" / f"host=a{number}").touch()
+        writing.writer.put(trace_rows(facts_of(host=f"a{number}"), [1], bounds=False))
+    writing.writer.put(trace_rows(facts_of("1", "z"), [1], bounds=False))
+    writing.writer.close()
+    assert steps_by_run(tmp_path) == {facts_of("1").run: [1]}
+    assert (writing.writer.state().dropped_rows, writing.writer.state().failures) == (5, 5)
 
 
 def test_a_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:

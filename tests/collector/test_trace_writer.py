@@ -210,9 +210,11 @@ def test_what_finds_no_room_is_dropped_and_counted(tmp_path: Path) -> None:
     writing = Writing(tmp_path, TraceLimits(memory_bytes=100_000))
     for number in range(40):
         writing.writer.put(trace_rows(facts_of(), range(10 * number + 1, 10 * number + 11)))
+    assert "more comes than can be written" in (writing.writer.state().problem or "")
     writing.after(60)
     state = writing.writer.state()
     assert state.dropped_rows > 100
+    assert state.problem is None  # what was there is written by now
     assert state.rows_written + state.dropped_rows == 400
     writing.writer.put(trace_rows(facts_of(), range(401, 411)))
     writing.after(60)
