@@ -87,11 +87,15 @@ def slowdown(sums: Sums, at: int) -> float | None:
     return ratio(spent, spent - float(sums["wasted_s"][at]))
 
 
-def step_quantiles(cells: Cells, rows: NDArray[np.bool_] | None = None) -> tuple[float | None, ...]:
-    """QUANTILES of the time of single steps in the histogram's ``rows``, seconds; None of no step."""
+def step_quantiles(cells: Cells, longest_s: float, rows: NDArray[np.bool_] | None = None) -> tuple[float | None, ...]:
+    """QUANTILES of the time of single steps in the histogram's ``rows``, seconds; None of no step.
+
+    ``longest_s`` is the longest of them, NaN where not known: a bin may reach beyond it.
+    """
     bins, steps = cells.histogram["bin"], cells.histogram["steps"]
     if rows is not None:
         bins, steps = bins[rows], steps[rows]
     if not len(steps) or not int(steps.sum()):
         return tuple(None for _ in QUANTILES)
-    return tuple(quantile(bins, steps, each) for each in QUANTILES)
+    found = (quantile(bins, steps, each) for each in QUANTILES)
+    return tuple(None if each is None else float(np.fmin(each, longest_s)) for each in found)

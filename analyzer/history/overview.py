@@ -48,7 +48,7 @@ def history_of(
     first, last = float(np.nanmin(table["first_unix_s"])), float(np.nanmax(table["last_unix_s"]))
     whole = sums_by(table, np.zeros(len(table), np.int64), 1)
     span = max(last - first, *(engine.amounts.span_s for engine in ranked))
-    totals = amounts_at(whole, 0, table.one_basis, step_quantiles(cells), span)
+    totals = amounts_at(whole, 0, table.one_basis, step_quantiles(cells, float(whole["observed_max_s"][0])), span)
     outside = sum(max(0.0, one.amounts.span_s - (one.amounts.observed_s or 0.0)) for one in ranked)
     return History(
         from_unix_s=first,
@@ -85,7 +85,7 @@ def _rank(engine: EngineHistory) -> tuple[float, str]:
 def _engines(cells: Cells, table: Table) -> Iterator[EngineHistory]:
     sums = sums_by(table, table["engine"], len(cells.engines))
     for at, (label, facts) in enumerate(zip(cells.engines, cells.facts, strict=True)):
-        quantiles = step_quantiles(cells, cells.histogram["engine"] == at)
+        quantiles = step_quantiles(cells, float(sums["observed_max_s"][at]), cells.histogram["engine"] == at)
         first, last, observed = (float(sums[name][at]) for name in ("first_unix_s", "last_unix_s", "observed_s"))
         span = span_of(first, last, observed)
         yield EngineHistory(

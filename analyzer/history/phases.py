@@ -25,7 +25,7 @@ def phases_of(cells: Cells, table: Table, outside_s: float) -> tuple[Phase, ...]
     total_s = float(np.nansum(sums["observed_s"])) if len(kinds) else 0.0
     found = []
     for at, kind in enumerate(kinds.tolist()):
-        quantiles = step_quantiles(cells, cells.histogram["kind"] == kind)
+        quantiles = step_quantiles(cells, float(sums["observed_max_s"][at]), cells.histogram["kind"] == kind)
         found.append(_phase(kind_name(kind), sums, at, total_s, quantiles))
     found.sort(key=lambda phase: -phase.seconds)
     return (*found, *([Phase(OUTSIDE, 0, outside_s, None)] if outside_s > 0 else []))

@@ -179,6 +179,7 @@ def _full_report(hardware_name: str | None, calibration_name: str | None, questi
     from rooflens.collector.ring_source import STATE_DAMAGED
     from rooflens.pipeline import ENDED, lay_beside, read_ring
 
+    missing = lacking(question)
     roofs: dict[tuple[int | None, bool], tuple[HardwareSpec, Calibration | None]] = {}
     named, calibrations = hardware_named(hardware_name), Calibrations(calibration_name)
 
@@ -202,7 +203,6 @@ def _full_report(hardware_name: str | None, calibration_name: str | None, questi
             why = UNREADABLE.format(lost, torn) if lost or torn else NO_STEPS
             return facts, f"ring      {path}; {ending_text(recording)}\n{origin_text(recording)}\n{why}"
         hardware, calibration = roof_of(recording)
-        missing = lacking(question)
         recording, chosen = only_asked(recording, question)
         summary, analysis, problem = lay_beside(recording, hardware, calibration)
         if question.where is not None:
