@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from rooflens.collector.trace.condition import COLUMN_TYPES, checked, failed, quoted
-from rooflens.collector.trace.duck import closed, cores, memory_bytes
+from rooflens.collector.trace.duck import at_once, closed, memory_bytes
 from rooflens.collector.trace.files import Progress, TraceFiles
 from rooflens.collector.trace.merging import Merger
 from rooflens.collector.trace.partials import (
@@ -40,7 +40,7 @@ def cells_of(
     """
     width_s = width_s or width_of(files, chosen)
     groups = groups_of(files)
-    threads = min(cores(), len(groups)) or 1
+    threads = min(at_once(), len(groups)) or 1
     question = asked(files, chosen, width_s)
     question = replace(question, limit_bytes=memory_bytes() // threads)
 

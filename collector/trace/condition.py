@@ -71,7 +71,7 @@ def quoted(name: str) -> str:
 
 def _one_expression(connection: Any, where: str) -> None:
     """RooflensError unless DuckDB's own parser finds one expression, without a query inside."""
-    said = json.loads(connection.execute("SELECT json_serialize_sql(?)", [f"SELECT\n{where}\n"]).fetchone()[0])
+    said = json.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [f"SELECT\n{where}\n"]).fetchone()[0])
     if said.get("error_type") == "not implemented":  # another statement than SELECT
         raise RooflensError(ONE)
     if said.get("error"):

@@ -15,7 +15,7 @@ from rooflens.records import RooflensError
 
 GIB = 1 << 30
 MEMORY_BYTES = GIB  # of all connections of one question together
-LEAST_BYTES = 128 << 20  # of one connection: below it DuckDB cannot hold a row group of each column
+LEAST_BYTES = 96 << 20  # of one connection: below it DuckDB cannot hold a row group of each column
 MEMORY_SHARE = 0.5  # of what the control group leaves
 TEMPORARY_BYTES = 8 * GIB  # what a sort or a join may put on disk
 MISSING = "reading a trace needs DuckDB and PyArrow: pip install 'rooflens[trace]'"
@@ -32,6 +32,11 @@ def memory_bytes() -> int:
     """What all connections together may use: 1 GiB, or half of what the control group leaves."""
     left = memory_left_bytes()
     return MEMORY_BYTES if left is None else max(LEAST_BYTES, min(MEMORY_BYTES, int(left * MEMORY_SHARE)))
+
+
+def at_once() -> int:
+    """How many connections of one thread each may work at a time."""
+    return max(1, min(cores(), memory_bytes() // LEAST_BYTES))
 
 
 def connected(threads: int = 1, limit_bytes: int | None = None) -> Any:

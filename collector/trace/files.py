@@ -21,7 +21,7 @@ from rooflens.trace_records import TraceFacts, TraceFilter, TraceTable
 Columns = tuple[tuple[str, str], ...]  # names and types
 Progress = Callable[[str, float], None]  # what is done now, and the ratio that is over
 __all__ = ["TraceFile", "TraceFiles", "find_trace", "is_trace"]  # is_trace stands where nothing needs PyArrow
-READERS = 8  # footers at a time: an object store answers slowly, and the local disk does not mind
+READERS, LOCAL_READERS = 16, 2  # footers at a time: an object store answers slowly, a disk at once
 SLACK_S = HOUR_S  # a clock may have jumped within a file; footers tell exactly, names only save opening them
 SHOWN = 6  # names in one line
 
@@ -30,8 +30,8 @@ SHOWN = 6  # names in one line
 class TraceFile:
     """One file of steps: ``url`` is its path, or its URL where it is not local; ``columns`` their names and types.
 
-    ``earlier`` are the URLs of files before it that may hold some of its steps too, ``repeats`` whether it may hold
-    a step twice.
+    ``earlier`` are the files with smaller URLs that may hold some of its steps too: those count as theirs. ``repeats``
+    is whether it may hold a step twice.
     """
 
     url: str
@@ -139,7 +139,8 @@ def _footers(entries: Sequence[Listed], progress: Progress | None) -> tuple[list
     files, problems = [], []
     known: dict[str, TraceFacts] = {}
     schemas: dict[Columns, Columns] = {}
-    with ThreadPoolExecutor(READERS) as pool:
+    remote = any("://" in entry.url for entry in entries)
+    with ThreadPoolExecutor(READERS if remote else LOCAL_READERS) as pool:
         for number, found in enumerate(pool.map(lambda entry: _footer(entry, known), entries), 1):
             if isinstance(found, str):
                 problems.append(found)
@@ -198,7 +199,9 @@ def _has_engine(file: TraceFile, chosen: TraceFilter) -> bool:
 
 def _marked(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[str]]:
     """The files with what they share with earlier ones; copies are left out."""
-    found: Overlaps = overlaps_of([(file.url, file.footer) for file in files], metadata_of_file)
+    found: Overlaps = overlaps_of(
+        [(file.url, file.footer) for file in sorted(files, key=lambda file: file.url)], metadata_of_file
+    )
     kept = [
         replace(file, earlier=found.earlier.get(file.url, ()), repeats=file.url in found.repeating)
         for file in files

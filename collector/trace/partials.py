@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from rooflens.collector.trace.condition import COLUMN_TYPES, failed, one_line, quoted
-from rooflens.collector.trace.duck import closed, connected, cores, memory_bytes, sql_text
+from rooflens.collector.trace.duck import at_once, closed, connected, memory_bytes, sql_text
 from rooflens.collector.trace.files import TraceFile, TraceFiles
 from rooflens.collector.trace.listing import is_local, opened
 from rooflens.records import RooflensError
@@ -42,7 +42,7 @@ class Group:
     """Files that are summed together: all with the same ``columns``, the names alone.
 
     ``engines`` are the places of the chosen engines in the order of labels, by the digest of their facts. Where the
-    files are ``doubled``, a step may be in them more than once, or in those of ``earlier``, which come first.
+    files are ``doubled``, a step may be in them more than once, or in those of ``earlier``, which have smaller URLs.
     """
 
     urls: tuple[str, ...]
@@ -126,13 +126,13 @@ def partial_of(group: Group, question: Question) -> Partial:
 
 
 def _alone(group: Group, url: str) -> Group:
-    """The group with one of its files only; what came before it stays before it."""
-    before = group.urls[: group.urls.index(url)] if group.doubled else ()
+    """The group with one of its files only; the others still say which steps are theirs."""
+    before = tuple(other for other in group.urls if other < url) if group.doubled else ()
     return replace(group, urls=(url,), earlier=tuple(dict.fromkeys((*group.earlier, *before))))
 
 
 def _summed(group: Group, question: Question) -> Partial:
-    limit_bytes = question.limit_bytes or memory_bytes() // cores()
+    limit_bytes = question.limit_bytes or memory_bytes() // at_once()
     with reading([*group.earlier, *group.urls], limit_bytes) as connection:
         digests, places = zip(*group.engines, strict=True) if group.engines else ((), ())
         engines = {"digest": pa.array(digests, pa.string()), "engine": pa.array(places, pa.int64())}
@@ -195,14 +195,12 @@ def conditions_of(question: Question) -> Iterator[str]:
 
 
 def _once(group: Group) -> str:
-    """No file before this one has the step, and no row before it in its own file."""
+    """No file whose URL is smaller has the step, and no row before it in its own file."""
     values = ", ".join(f"'{sql_text(url)}'" for url in dict.fromkeys([*group.earlier, *group.urls]))
-    place = f"list_position([{values}], {{}}.filename)"
-    before = place.format("earlier"), place.format("steps")
     return (
         f"NOT EXISTS (SELECT 1 FROM read_parquet([{values}], hive_partitioning = false, filename = true, "
         "file_row_number = true) AS earlier WHERE earlier.run = steps.run AND earlier.sequence = steps.sequence "
-        f"AND ({before[0]} < {before[1]} OR ({before[0]} = {before[1]} "
+        "AND (earlier.filename < steps.filename OR (earlier.filename = steps.filename "
         "AND earlier.file_row_number < steps.file_row_number)))"
     )
 

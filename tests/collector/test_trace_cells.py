@@ -120,7 +120,7 @@ def test_the_last_bit_does_not_depend_on_cores_or_on_folding(tmp_path: Path, mon
     monkeypatch.setattr(partials, "GROUP_ROWS", 400)
     seen = []
     for cores, fold in ((1, 10**9), (2, 10**9), (5, 50)):
-        monkeypatch.setattr(cells_module, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(cells_module, "at_once", lambda cores=cores: cores)
         monkeypatch.setattr("rooflens.collector.trace.merging.FOLD_ROWS", fold)
         seen.append(asked(tmp_path, width_s=60.0))
     for other in seen[1:]:
