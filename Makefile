@@ -76,6 +76,7 @@ bench: $(VENV)/.dev-installed venv-vllm ## cost of the hook beside vLLM's own es
 	@$(VLLM_PYTHON) benchmarks/beside_vllm.py
 	@$(VENV)/bin/python benchmarks/ring_reader.py --json benchmarks/results/ring_reader.json
 	@$(VENV)/bin/python benchmarks/roofline_speed.py --json benchmarks/results/roofline_speed.json
+	@$(VENV)/bin/python benchmarks/trace_scale.py --json benchmarks/results/trace_scale.json
 
 prove: $(VENV)/.dev-installed ## long proofs, hours, by hand; their JSON is committed (runs benchmarks/prove_*.py)
 	@shopt -s nullglob; proofs=(benchmarks/prove_*.py); \
