@@ -12,7 +12,7 @@ from made_runs import made_steps
 from recorded_rings import unpacked
 
 from rooflens.cli import main
-from rooflens.cli.diff_period import moment, placed
+from rooflens.cli.diff_period import placed
 from rooflens.collector.trace.file import write_file
 from rooflens.collector.trace.schema import to_arrow
 from rooflens.live_records import SourceKind
@@ -125,26 +125,14 @@ def test_a_period_without_steps_says_what_there_is(tmp_path: Path, capsys: Captu
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "unix_s"),
-    [
-        ("2026-11-30T14:32", 1796049120.0),
-        ("2026-11-30 14:32:10Z", 1796049130.0),
-        ("2026-11-30T14:32+01:00", 1796045520.0),
-        ("14:32", 1796049120.0),
-        ("-15m", 1796083199.0 - 900),
-        ("1796049120", 1796049120.0),
-    ],
-)
-def test_moments(text: str, unix_s: float) -> None:
-    """The recording ends one second before the day is over: 2026-11-30 23:59:59 UTC."""
-    assert moment(text, 1796083199.0) == unix_s
-
-
-@pytest.mark.parametrize("text", ["yesterday", "25:00", "", "12", "2026-13-01"])
-def test_no_moments(text: str) -> None:
-    with pytest.raises(RooflensError, match="is no moment"):
-        moment(text, 1796083199.0)
+def test_a_period_is_of_the_recording_that_it_stands_behind() -> None:
+    """The recording ends at 2026-11-30 23:59:59 UTC."""
+    end = 1796083199.0
+    assert placed("x@14:32..-15m")[1].between(end) == (1796049120.0, end - 900)
+    assert placed("x@..14:32")[1].between(end) == (float("-inf"), 1796049120.0)
+    for words, why in (("x@15:00..14:00", "is empty"), ("x@yesterday..", "is no time")):
+        with pytest.raises(RooflensError, match=why):
+            placed(words)[1].between(end)
 
 
 def test_an_at_sign_in_a_name_is_no_period() -> None:
