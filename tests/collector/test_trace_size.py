@@ -1,4 +1,4 @@
-"""A third of a minute of benchmarks/trace_writer.py: nothing is lost, and steady decode takes less than 40 bytes a step."""
+"""Seconds of benchmarks/trace_writer.py: nothing is lost, and steady decode takes less than 40 bytes a step."""
 
 from __future__ import annotations
 
