@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli.test_sidecar_log import Writer as LogWriter
+from logs.log_lines import CONFIG as CONFIG_LINE
+from logs.log_lines import FITS, POOL
 from made_engine import CONFIG, made_engine
 from pipeline.made_pages import URL, Site
 from pipeline.made_probes import MadeProbe, facts, sample, sampled, wait_for
 from pipeline.made_trace import MadeWriter, same_steps
 
 from rooflens.adapters import recorder as recorder_module
+from rooflens.adapters.logs.follow import LogFeed
 from rooflens.adapters.recorder import Recorder
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.findings import Status
@@ -217,6 +221,25 @@ def test_a_page_is_kept_too_under_a_run_of_its_own(traced: MakeWatch, site: Site
         it.close()
         site.pages.clear()
     assert len(runs) == 2, "its steps are numbered anew, so they are another run's"
+
+
+def test_a_log_is_kept_too_and_its_path_is_not(traced: MakeWatch, tmp_path: Path, writer: MadeWriter) -> None:
+    log = tmp_path / "server.log"
+    it = traced(writer, use_rings=False, feeds=(LogFeed(str(log)),))
+    it.turn()
+    lines = LogWriter(log)
+    log.write_text("\n".join([CONFIG_LINE, POOL, FITS, ""]))
+
+    def two_intervals() -> bool:
+        lines.line(100.0)
+        it.turn()
+        return len(writer.steps) >= 2
+
+    wait_for(two_intervals, "intervals of the log")
+    (facts,) = {rows.facts.digest: rows.facts for rows in writer.rows}.values()
+    assert facts.source is SourceKind.LOG
+    assert str(tmp_path) not in str(facts.to_json())
+    assert writer.steps["resolution_steps"].min() > 1
 
 
 def test_a_fault_of_the_trace_takes_nothing_with_it(traced: MakeWatch, folder: Path, writer: MadeWriter) -> None:
