@@ -76,6 +76,17 @@ def test_other_work_is_said_first_and_not_told_is_three_where_strict(tmp_path: P
     assert {fact["name"] for fact in data["facts"]} >= {"model", "engine", "weights"}
 
 
+def test_other_hardware_is_compared_by_what_each_reaches(tmp_path: Path, capsys: Capture) -> None:
+    """The same recording on a device that could be faster is further from what that reaches."""
+    a, b = (str(unpacked(name, tmp_path)) for name in ("embedded", "embedded-slow"))
+    places = ("--hardware-a", "h200-sxm-141", "--hardware-b", "h100-sxm5-80")
+    code, data, _ = told(capsys, a, b, *places)
+    assert (code, data["relative"], data["notes"][0][:16]) == (0, True, "another hardware")
+    _, plain, _ = told(capsys, a, b)
+    assert data["change"]["ratio"] < plain["change"]["ratio"]  # less can be reached on the device of B
+    assert data["a"]["busy_s"] == plain["a"]["busy_s"]
+
+
 def test_traces_several_a_side_with_periods_and_engines(tmp_path: Path, capsys: Capture) -> None:
     a = [trace(tmp_path / f"a{n}", n, f"a{n}") for n in range(2)]
     b = [trace(tmp_path / f"b{n}", 10 + n, f"b{n}", "2", slower=0.2) for n in range(2)]
@@ -84,6 +95,8 @@ def test_traces_several_a_side_with_periods_and_engines(tmp_path: Path, capsys: 
     assert [(fact["name"], fact["a"], fact["b"]) for fact in data["facts"]] == [("version", "1", "2")]
     _, late, _ = told(capsys, f"{a[0]}@-2s..", f"{b[0]}@-2s..")
     assert 0 < late["a"]["steps"] < data["a"]["steps"] / 2
+    _, same, _ = told(capsys, a[0], b[0], "--from", "-2s")
+    assert same["a"]["steps"] == late["a"]["steps"]
     code, _, err = told(capsys, *a, "--engine", "other*")
     assert code == 2
     assert "other*" in err

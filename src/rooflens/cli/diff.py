@@ -26,6 +26,7 @@ from rooflens.analyzer.diff.facts import differing, other_work
 from rooflens.analyzer.diff.result import Comparison, Verdict
 from rooflens.analyzer.diff.steps import relative
 from rooflens.cli.amounts import Refused, ratio
+from rooflens.cli.analysis.period import NEGATIVE
 from rooflens.cli.bar import Bar
 from rooflens.cli.diff_period import Period
 from rooflens.cli.diff_sides import Side, Wanted, side_of
@@ -40,6 +41,7 @@ TWO = "diff compares two sides: rooflens diff A B, or --a A1 A2 --b B1 B2"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `rooflens diff`."""
+    parser._negative_number_matcher = NEGATIVE  # so that -15m is a value and no option
     add = parser.add_argument
     add("places", nargs="*", metavar="A B", help="a ring, a trace or a folder of either, each side one")
     for side in "ab":
@@ -129,8 +131,14 @@ def compared(a: Side, b: Side) -> Comparison:
         else:
             words += "times are compared as they are; name --hardware-a and --hardware-b to compare what each reaches"
         notes = [words]
-    found = compare(runs_a, runs_b)
-    return replace(found, facts=facts, notes=(*notes, *found.notes), relative=bool(other) and all(related))
+    found = replace(compare(runs_a, runs_b), facts=facts)
+    if other and all(related):
+        sides = [
+            replace(each, busy_s=sum(run.busy_s for run in of)) for each, of in ((found.a, a.runs), (found.b, b.runs))
+        ]
+        why = found.why.replace("the same steps take", "for what is reachable, steps take")
+        found = replace(found, a=sides[0], b=sides[1], why=why, relative=True)
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def exit_of(found: Comparison, worst: float | None, strict: bool) -> tuple[int, str | None]:
