@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,11 +51,11 @@ class Ratios:
     names: tuple[str, ...]
 
 
-def ratios_of(table: Table) -> Ratios:
-    """What the cells say of slowdown; cells of too few steps, or faster than nothing, are left out."""
+def ratios_of(table: Table, least_steps: int = LEAST_STEPS) -> Ratios:
+    """What the cells say of slowdown; cells of fewer steps, or without a bound, are left out."""
     steps = np.where(table["wasted_of_s"] > 0, table["compared_steps"], 0.0)
     bound = table["wasted_of_s"] - table["wasted_s"]
-    rows = (steps >= LEAST_STEPS) & (bound > 0)
+    rows = (steps >= least_steps) & (bound > 0)
     chosen = table.take(rows)
     keys, regime = unique_rows(chosen["kind"], chosen["batch_log2"], chosen["context_log4"])
     return Ratios(
@@ -74,12 +74,19 @@ def _regime_name(kind: int, batch: int, context: int) -> str:
     return f"{kind_name(kind)} batch {size} context {4**context if context > 0 else 0}+"
 
 
-def usual_of(ratios: Ratios) -> Column:
-    """Of each row the median of its engine and regime, NaN where fewer than LEAST_SEEN windows were seen."""
+def usual_of(ratios: Ratios, every: bool = False) -> Column:
+    """Of each row the median of its engine and regime, NaN where fewer than LEAST_SEEN windows were seen.
+
+    With ``every`` the median of all that the engine did stands in for these.
+    """
     found = np.full(len(ratios.value), np.nan)
     for rows in _groups(ratios.engine * max(1, len(ratios.names)) + ratios.regime):
         if len(rows) >= LEAST_SEEN:
             found[rows] = np.median(ratios.value[rows])
+    if every:
+        for rows in _groups(ratios.engine):
+            left = rows[~np.isfinite(found[rows])]
+            found[left] = np.median(ratios.value[rows])
     return found
 
 
@@ -214,21 +221,3 @@ def _cost(table: Table, seen: Seen, start: int, end: int | None) -> float:
         rows &= seen.series.window < end
     longer = 1 - math.exp(-seen.level.move)
     return float(seen.series.weight[rows].sum()) * longer * int(table.devices[seen.series.engine])
-
-
-def usual_by_window(ratios: Ratios) -> Mapping[tuple[int, int], float]:
-    """(engine, window) -> the slowdown that its regimes usually have; windows with a regime seldom seen are left out.
-
-    Weighted by what the regimes' steps take at their bounds.
-    """
-    usual = usual_of(ratios)
-    bound = ratios.seconds / np.exp(ratios.value)
-    found: dict[tuple[int, int], float] = {}
-    low = int(ratios.window.min()) if len(ratios.window) else 0
-    width = int(ratios.window.max()) - low + 1 if len(ratios.window) else 1
-    for rows in _groups(ratios.engine * width + ratios.window - low):
-        if np.isfinite(usual[rows]).all():
-            weight = bound[rows]
-            key = int(ratios.engine[rows[0]]), int(ratios.window[rows[0]])
-            found[key] = float((weight * np.exp(usual[rows])).sum() / weight.sum())
-    return found

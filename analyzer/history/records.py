@@ -116,15 +116,16 @@ class WindowPoint:
 @dataclass(frozen=True, slots=True)
 class WorstWindow:
     """One engine in one window that cost much: ``term`` is what most of its loss is beside, ``usual`` the slowdown
-    that this engine has elsewhere at the same regimes, None where they were seen too seldom.
+    that this engine has elsewhere at the same regimes, or at all where these were seen too seldom.
 
-    ``share_ratio`` is of all that was wasted by anybody.
+    ``above_usual_device_s`` is what it took above that; ``share_ratio`` is of all that was wasted by anybody.
     """
 
     engine: str
     start_unix_s: float
     seconds: float
     wasted_device_s: float
+    above_usual_device_s: float | None
     share_ratio: float | None
     phase: str
     term: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rooflens.analyzer.history.amounts import slowdown
-from rooflens.analyzer.history.change_points import ratios_of, usual_by_window
+from rooflens.analyzer.history.change_points import ratios_of, usual_of
 from rooflens.analyzer.history.phases import kind_name
 from rooflens.analyzer.history.records import WorstWindow
-from rooflens.analyzer.history.sums import Table, known, ratio, sums_by, unique_rows
+from rooflens.analyzer.history.sums import Column, Groups, Table, by_group, known, ratio, sums_by, unique_rows
 from rooflens.model_records import Bound
 
 HALF = 0.5  # of a loss: what explains more than this names it
@@ -23,14 +23,17 @@ TERM_WORDS = {
 
 
 def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: int) -> tuple[WorstWindow, ...]:
-    """The ``most`` pairs of engine and window that wasted most device-seconds, the worst first."""
+    """The ``most`` pairs of engine and window that took most device time above what is usual there, the worst first.
+
+    What an engine always wastes is the table of engines' to tell; where nothing is above it, the waste itself decides.
+    """
     (engines, windows), place = unique_rows(table["engine"], table["window"])
     sums = sums_by(table, place, len(engines))
     wasted = sums["wasted_device_s"]
-    order = np.argsort(-np.where(wasted > 0, wasted, -np.inf), kind="stable")[:most]
-    order = order[np.nan_to_num(wasted[order], nan=-1.0) > 0]
+    above, usual = _beside_usual(table, engines, windows)
+    rank = np.lexsort((-np.nan_to_num(wasted), -np.round(np.nan_to_num(above), 9)))
+    order = rank[np.nan_to_num(wasted[rank], nan=-1.0) > 0][:most]
     total = float(wasted[wasted > 0].sum())
-    usual = usual_by_window(ratios_of(table)) if len(order) else {}
     found = []
     for at in order.tolist():
         engine, window = int(engines[at]), int(windows[at])
@@ -43,16 +46,38 @@ def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: i
                 start_unix_s=window * width_s,
                 seconds=width_s,
                 wasted_device_s=float(wasted[at]),
+                above_usual_device_s=known(above[at]),
                 share_ratio=ratio(float(wasted[at]), total),
                 phase=phase,
                 term=term,
                 slowdown=slowdown(sums, at),
-                usual=usual.get((engine, window)),
+                usual=known(usual[at]),
                 step_max_s=longest,
                 text=f"most of it in {phase}, {words}",
             )
         )
     return tuple(found)
+
+
+def _beside_usual(table: Table, engines: Groups, windows: Groups) -> tuple[Column, Column]:
+    """(device-seconds above what is usual, the usual slowdown) of each pair; NaN where there are no bounds."""
+    ratios = ratios_of(table, least_steps=1)
+    above, usual = np.full(len(engines), np.nan), np.full(len(engines), np.nan)
+    if not len(ratios.value):
+        return above, usual
+    (engine, window), place = unique_rows(ratios.engine, ratios.window)
+    bound = ratios.seconds / np.exp(ratios.value)
+    expected = bound * np.exp(usual_of(ratios, every=True))
+    spent_s, bound_s, usual_s = (by_group(each, place, len(engine)) for each in (ratios.seconds, bound, expected))
+    at = np.searchsorted(_key(engines, windows, windows), _key(engine, window, windows))
+    above[at], usual[at] = (spent_s - usual_s) * table.devices[engine], usual_s / bound_s
+    return above, usual
+
+
+def _key(engine: Groups, window: Groups, windows: Groups) -> Groups:
+    low = int(windows.min())
+    key: Groups = engine * (int(windows.max()) - low + 1) + window - low
+    return key
 
 
 def _blame(cells: Table, one: dict[str, float]) -> tuple[str, str]:

@@ -125,7 +125,7 @@ def _worst(history: History) -> list[str]:
     if not history.worst_windows:
         return []
     rows: list[Sequence[str]] = [
-        ("worst windows", "begin", "wasted", "share", BASIS.get(history.basis or "", NO_BASIS), "usual")
+        ("worst windows", "begin", "wasted", "above usual", BASIS.get(history.basis or "", NO_BASIS), "usual")
     ]
     for window in history.worst_windows:
         rows.append(
@@ -133,7 +133,7 @@ def _worst(history: History) -> list[str]:
                 shortened(window.engine),
                 clock_text(window.start_unix_s, history.window_s),
                 seconds_text(window.wasted_device_s),
-                percent_text(window.share_ratio),
+                "-" if window.above_usual_device_s is None else seconds_text(window.above_usual_device_s),
                 factor_text(window.slowdown) if window.slowdown is not None else "-",
                 factor_text(window.usual) if window.usual is not None else "-",
             )
