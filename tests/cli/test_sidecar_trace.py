@@ -14,9 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from cli.pages import served
 from cli.test_sidecar import ROOFLENS
@@ -24,16 +21,15 @@ from cli.test_sidecar_counters import DEVICE, UUID
 from made_engine import made_engine
 from nvml_fixture import DoubleError, build
 from pipeline.made_pages import SERIES
+from trace_files import are_those_of, kept, once, rows
 
 from rooflens.cli import main
 from rooflens.cli.doctor_checks import Machine, Standing
 from rooflens.cli.doctor_trace import check_trace
 from rooflens.collector.trace.file import read_footer
-from rooflens.collector.trace.schema import steps_of
 from rooflens.config import sidecar_settings
 from rooflens.pipeline.recording import read_ring
-from rooflens.records import RooflensError, StepTable
-from rooflens.trace_records import TraceFacts
+from rooflens.records import RooflensError
 
 PATIENCE_S = 40.0
 HARDWARE = ("--hardware", "h100-sxm5-80")
@@ -66,30 +62,11 @@ def ended(line: Any) -> None:
     assert line.process.stderr.read() == ""
 
 
-def rows(trace: Path, table: str = "steps") -> pa.Table:
-    """All files of one table, without regard to which rows are there twice."""
-    found = [pq.read_table(path, partitioning=None) for path in sorted(trace.glob(f"{table}/*/*/*/*.parquet"))]
-    return pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
-
-
-def kept(trace: Path) -> list[TraceFacts]:
-    """The engines of which there are steps."""
-    files = trace.glob("steps/*/*/*/*.parquet")
-    return [facts for path in files for facts in read_footer(str(path)).facts.values()]
-
-
 def wait_for(holds: Callable[[], Any], what: str) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline_s, what
         time.sleep(0.05)
-
-
-def once(table: pa.Table) -> StepTable:
-    """The steps by sequence, each once, as every reader of a trace takes them."""
-    steps = steps_of(table)
-    _, first = np.unique(steps["sequence"], return_index=True)
-    return steps.take(first)
 
 
 @pytest.fixture
@@ -118,14 +95,7 @@ def test_killed_and_begun_anew_the_trace_is_the_ring(rings: Path, tmp_path: Path
     found = rows(trace)
     steps = once(found)
     assert len(found) - len(steps) <= 60, "only what was written just before it was killed is there twice"
-    np.testing.assert_array_equal(steps["sequence"], ring["sequence"])
-    for name in ring.columns:
-        mask = ring.where(name)
-        assert name not in steps.columns or bool((steps.where(name) == mask).all()), name
-        assert mask.any() == (name in steps.columns), name
-        if mask.any():
-            slack_s = 0.05 if name == "unix_s" else 2e-9 if ring[name].dtype.kind == "f" else 0
-            np.testing.assert_allclose(steps[name][mask], ring[name][mask], rtol=0, atol=slack_s, err_msg=name)
+    are_those_of(steps, ring)
     assert found.column("floor_s").null_count == 0
     assert found.column("keyframe_contexts").drop_null()
     assert "load_ended" in rows(trace, "events").column("name").to_pylist()

@@ -16,6 +16,10 @@ import pytest
 from agreement import Follower, Stretch
 from live_harness import ROOF, Load, Sidecar, Stream, firing, paused, quiet, sidecar
 from server_harness import Server, running
+from trace_files import are_those_of, once, rows
+
+from rooflens.collector.trace.schema import steps_of
+from rooflens.pipeline.recording import read_ring
 
 pytestmark = pytest.mark.engine
 
@@ -30,11 +34,12 @@ SEEN_S = 60  # two windows of three seconds, on a machine that others use as wel
 
 @dataclass
 class Watched:
-    """A server, and two sidecars that watch it: one by its ring, one by its page alone."""
+    """A server, and two sidecars that watch it: one by its ring, which keeps a trace, one by its page alone."""
 
     server: Server
     ring: Sidecar
     page: Sidecar
+    trace: Path
 
     def both(self, what: Any, limit_s: float = SEEN_S) -> tuple[Any, Any]:
         """What becomes true of the ring's sidecar, and of the page's."""
@@ -52,9 +57,10 @@ def watched(folder: Path, *flags: str) -> Iterator[Watched]:
     with ExitStack() as stack:
         server = stack.enter_context(running(folder, *FLAGS, *flags))
         page = f"http://127.0.0.1:{server.port}/metrics"
-        ring = stack.enter_context(sidecar(folder, "ring", *options, rings=server.rings))
+        trace = ("--trace", str(folder / "trace"), "--trace-period", "1")
+        ring = stack.enter_context(sidecar(folder, "ring", *options, *trace, rings=server.rings))
         scraped = stack.enter_context(sidecar(folder, "page", *options, "--scrape", page))
-        yield Watched(server, ring, scraped)
+        yield Watched(server, ring, scraped, folder / "trace")
 
 
 def why(found: Watched) -> str:
@@ -108,6 +114,19 @@ class TestOneServer:
         assert [one["engine"] for one in (ring, page)] == ["0", "0"]
         assert ring["facts"]["kv_blocks"] == page["facts"]["kv_blocks"] == 1023
         assert ring["problem"] is page["problem"] is None
+
+    def test_the_trace_is_the_ring(self, found: Watched, steady: list[Stretch]) -> None:
+        (path,) = found.server.rings.glob("*.ring")
+        ring = read_ring(path).steps
+        last = int(ring["sequence"][-1])
+        found.ring.until(lambda _: int(steps_of(rows(found.trace))["sequence"].max()) >= last, SEEN_S)
+        table = rows(found.trace)
+        steps = once(table)
+        steps = steps.take(steps["sequence"] <= last)
+        assert len(steps) > 750
+        are_those_of(steps, ring.take(ring["sequence"] >= steps["sequence"][0]))
+        assert table.column("floor_s").drop_null()
+        assert table.column("keyframe_contexts").drop_null()
 
     def test_counters_lose_nothing(self, steady: list[Stretch]) -> None:
         """A page is behind the engine by as long as its server is busy, which shifts steps from row to row."""
