@@ -4,7 +4,8 @@ Records the embedded engine ten times over: twice as it is, once with 5 % of hos
 another mix of requests, each in a process of its own, one after the other, so that the recordings of a pair were made
 at different times as a user's are. Then judges each pair as the verb does, and three recordings a side. Writes
 benchmarks/results/prove_diff.json with the verdicts, the intervals and how busy the machine was. Exit code 1 if an A/A
-pair or another mix is called better or worse, or fewer than nine in ten of the slowed are found. Ten minutes.
+pair or another mix is called anything but the same, or fewer than nine in ten of the slowed are found. Ten minutes, on
+a machine with nothing else to do: on a busy one A/A is "cannot tell".
 """
 
 from __future__ import annotations
@@ -141,8 +142,8 @@ def main() -> int:
     args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for what, its in found.items():
         print(f"{what:12} {its['counts']}  three a side {its['counts of three']}")
-    wrong = sum(found[what]["counts"][each] for what in ("A/A", "another mix") for each in ("worse", "better"))
-    return int(wrong > 0 or found["5 % slower"]["counts"]["worse"] < 0.9 * args.pairs)
+    same = all(found[what]["counts"]["same"] == args.pairs for what in ("A/A", "another mix"))
+    return int(not same or found["5 % slower"]["counts"]["worse"] < 0.9 * args.pairs)
 
 
 if __name__ == "__main__":
