@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.test_sidecar_log import Writer as LogWriter
+from counted_calls import calls_of
 from logs.log_lines import CONFIG as CONFIG_LINE
 from logs.log_lines import FITS, POOL
 from made_engine import CONFIG, made_engine
@@ -254,6 +255,22 @@ def test_a_fault_of_the_trace_takes_nothing_with_it(traced: MakeWatch, folder: P
         writer.raises = None
         engine.steps(1)
         assert it.turn().problems == ()
+
+
+def test_what_it_costs_does_not_grow_with_the_steps(traced: MakeWatch, folder: Path, writer: MadeWriter) -> None:
+    with made_engine(folder) as engine:
+        it = traced(writer)
+        it.turn()
+        (watched,) = it._engines.values()
+        taken: list[tuple[Any, Any]] = []
+        tap = watched.tap
+        watched.tap = lambda batch, analysis: taken.append((batch, analysis))
+        for count in (10, 1000):
+            engine.steps(count)
+            it.turn()
+        tap(*taken[0])
+        calls = [calls_of(lambda each=each: tap(*each)) for each in taken]  # type: ignore[misc]
+        assert calls[1] <= calls[0] < 400
 
 
 def test_how_the_writer_does_is_told(traced: MakeWatch, writer: MadeWriter) -> None:
