@@ -14,11 +14,11 @@ from rooflens.model_records import Bound
 HALF = 0.5  # of a loss: what explains more than this names it
 ONE_STEP, HOST = "one step", "host"
 TERM_WORDS = {
-    ONE_STEP: "one step of {step} alone",
-    HOST: "the host: its devices were done earlier",
-    "memory": "in steps that memory binds",
-    "compute": "in steps that compute binds",
-    "link": "in steps that the link binds",
+    ONE_STEP: "one step of {step}",
+    HOST: "the host, not the device",
+    "memory": "memory-bound",
+    "compute": "compute-bound",
+    "link": "link-bound",
 }
 
 
@@ -53,7 +53,7 @@ def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: i
                 slowdown=slowdown(sums, at),
                 usual=known(usual[at]),
                 step_max_s=longest,
-                text=f"most of it in {phase}, {words}",
+                text=f"{phase}: {words}",
             )
         )
     return tuple(found)
