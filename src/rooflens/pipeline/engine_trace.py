@@ -13,7 +13,6 @@ import numpy as np
 
 from rooflens import __version__
 from rooflens.findings import Code, Finding, Status
-from rooflens.live_records import SourceKind
 from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.analysed import columns_of, with_columns
 from rooflens.protocols import Batch, Keyframe
@@ -197,11 +196,6 @@ def slim(analysis: StepAnalysis | None) -> StepAnalysis | None:
 def gap(sequence: int, monotonic_s: float, steps: int) -> RingEvent:
     """Steps behind ``sequence`` that were overwritten before anybody read them."""
     return RingEvent(sequence, monotonic_s, GAP, {"steps": steps})
-
-
-def single_steps(source: SourceKind) -> bool:
-    """Whether its runs are named by their ring, so that a restart of the sidecar goes on with them."""
-    return source is SourceKind.RING
 
 
 def _begun(
