@@ -38,7 +38,7 @@ FLOOR = (
 )
 PACKAGES = ("rooflens", *(f"rooflens.{folder}" for folder in FOLDERS))
 # Settings are read once, by the wiring, and handed on as values.
-WIRING = ("pipeline", "config", "cli", "__main__")
+WIRING = ("pipeline", "config", "cli", "api", "__main__")
 ENGINES = ("vllm", "torch", "sglang", "tensorrt_llm", "transformers", "lmdeploy", "llama_cpp", "mlx_lm", "dynamo")
 # Calibration asks the library that engines compute with what the device reaches, where that is installed.
 MEASURING = ("collector.calibrate", "torch")

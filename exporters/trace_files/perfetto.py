@@ -192,7 +192,7 @@ class PerfettoWriter:
         packet.trusted_packet_sequence_id = SEQUENCE_ID
         packet.sequence_flags |= packet.SEQ_NEEDS_INCREMENTAL_STATE if packet.HasField("track_event") else 0
         self._builder.write_packet(packet)
-        packet.Clear()
+        self._packet = self._builder.create_packet()  # Clear() would keep what the last one took, and so all memory
 
 
 class _Written:

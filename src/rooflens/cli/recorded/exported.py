@@ -30,7 +30,7 @@ WRITERS = {
     "otlp": ("rooflens.exporters.trace_files.otlp", "OtlpWriter"),
     "csv": ("rooflens.exporters.trace_files.csv", "CsvWriter"),
 }
-TABLES = ("otlp", "csv")  # which take all columns of a step
+TABLES = ("csv",)  # which takes all columns of a step
 AT_A_TIME = 8192  # rows as Python objects
 PACKED = ".gz"
 LEVEL = 6
