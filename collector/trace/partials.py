@@ -21,7 +21,7 @@ from rooflens.collector.trace.listing import is_local, opened
 from rooflens.records import RooflensError
 from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE
 
-GROUP_ROWS = 400_000  # of one group, unless a file has more: some tenths of a second, far more than a query costs
+GROUP_ROWS = 1_000_000  # of one group, unless a file has more: a second of work, far more than a query costs
 GROUP_FILES = 512
 LEAST_US = 0.01  # shorter times share a bin of the histogram
 
