@@ -86,7 +86,7 @@ class Engine:
     random: np.random.Generator
     pace: float
     unix_s: float
-    end_unix_s: float
+    steps: int
     sequence: int = 0
 
     def next(self, until_unix_s: float, most: int) -> pa.Table | None:
@@ -102,7 +102,7 @@ class Engine:
             start = int(self.of.starts[place])
             drawn = np.arange(start, start + min(RUN_STEPS, most - count))
             took = self.of.observed_s[drawn] * self.pace * np.exp(self.random.normal(0, NOISE, len(drawn)))
-            if self.number % FAULTY == FAULTY - 1 and now > (START_UNIX_S + self.end_unix_s) / 2:
+            if self.number % FAULTY == FAULTY - 1 and self.sequence + count >= self.steps / 2:
                 took = took + FAULT_S
             ends = now + np.cumsum(took * BETWEEN)
             fits = ends < until_unix_s
@@ -130,7 +130,7 @@ class Engine:
 
 
 def engines_of(count: int, steps: int, seed: int, run_of: Callable[[int], str] = "{:016x}".format) -> list[Engine]:
-    """The fleet; ``steps`` are those of each engine, from which the period follows."""
+    """The fleet; ``steps`` are those of each engine."""
     found, kinds = [], recorded()
     for number in range(count):
         of = kinds[number % len(kinds)]
@@ -138,8 +138,7 @@ def engines_of(count: int, steps: int, seed: int, run_of: Callable[[int], str] =
         facts = replace(
             of.facts, run=run_of(number), host=f"host-{number // PER_HOST:03}", engine=str(number % PER_HOST)
         )
-        end = START_UNIX_S + steps * float(of.observed_s.mean()) * BETWEEN
-        found.append(Engine(number, of, facts, random, float(np.exp(random.normal(0, PACE))), START_UNIX_S, end))
+        found.append(Engine(number, of, facts, random, float(np.exp(random.normal(0, PACE))), START_UNIX_S, steps))
     return found
 
 
