@@ -2,6 +2,9 @@
 
 The format is that of "Trace Event Format" (Google, 2016): an object with ``traceEvents``; ``X`` is a slice with ``ts``
 and ``dur``, ``C`` a counter, ``i`` an instant, ``b`` and ``e`` a range that may overlap others, ``M`` a name.
+
+A step is a slice named after its kind alone, for speedscope adds up what has the same name and the same ``args``; its
+figures are the ``args`` of the slice below it, which is as long as its floor.
 """
 
 from __future__ import annotations
@@ -72,9 +75,11 @@ class ChromeWriter:
                 continue
             process = self._process(facts)
             thread = self._thread(process, each.track, facts.run, each.lane)
-            event: dict[str, Any] = {"ph": "X", "cat": "step" if each.track == STEPS else "host", "name": each.name}
-            event |= {"pid": process.number, "tid": thread, "ts": each.begin, "dur": each.end - each.begin}
-            self._write(event | {"args": each.details} if each.details else event)
+            where = {"pid": process.number, "tid": thread, "ts": each.begin}
+            category = "step" if each.track == STEPS else "host"
+            self._write({"ph": "X", "cat": category, "name": each.name, **where, "dur": each.end - each.begin})
+            if each.details:
+                self._write({"ph": "X", "cat": "floor", **where, **_floor(each), "args": each.details})
             self._last = max(self._last, each.end)
 
     def _value(self, facts: TraceFacts, each: Value) -> None:
@@ -140,6 +145,15 @@ class ChromeWriter:
     def _write(self, event: Mapping[str, Any]) -> None:
         self._output.write(("\n" if self._first else ",\n").encode() + _encode(event).encode())
         self._first = False
+
+
+def _floor(step: Slice) -> dict[str, Any]:
+    """The part of a step that its floor takes; all of it where there is no floor."""
+    floor_ms, duration = step.details.get("floor_ms"), step.end - step.begin
+    if floor_ms is None:
+        return {"name": f"step of {step.details.get('batch', '?')}", "dur": duration}
+    floor = min(round(floor_ms * TICKS_PER_S / 1e3), duration)
+    return {"name": f"{step.details.get('bound', '')} floor".strip(), "dur": floor}
 
 
 def _counter(pid: int, name: str, at: int, value: float) -> dict[str, Any]:

@@ -44,6 +44,7 @@ OPENED_BY = {
     "csv": "a row a step, times in seconds",
 }
 THIS_CPU = "--hardware this-cpu measures, which an export does not: name the device, or a TOML file"
+LEFT_OUT = "they tell no time, or stand beside too many others"
 HOW = f"name a file whose name tells it ({', '.join(SUFFIXES)}, each also with .gz), or give --format"
 
 
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output != "-":
         print(printable(_told(args.output, chosen, found)))
     if found.left_out:
-        print(f"rooflens: {found.left_out:,} steps were left out: they tell no time", file=sys.stderr)
+        print(f"rooflens: {found.left_out:,} steps were left out: {LEFT_OUT}", file=sys.stderr)
     if found.full_unix_s is not None:
         print(one_line(f"rooflens: {_full(args, chosen, found)}"), file=sys.stderr)
         return 2
