@@ -15,6 +15,7 @@ examples:
   rooflens analyze /dev/shm/rooflens-0 --json
   rooflens analyze /var/lib/rooflens/trace --from 14:30 --to 14:40   (docs/analyze.md)
   rooflens analyze s3://bucket/trace --engine 'llama*' --set kv=fp8 --set batch=128 --price 2.50
+  rooflens analyze /var/lib/rooflens/trace --html incident.html   (docs/report.md)
   rooflens analyze /var/log/vllm.log --hardware h100-sxm5-80   (docs/logs.md)
   rooflens analyze vllm-result.json --model meta-llama-3-8b --hardware h100-sxm5-80   (docs/benchmarks.md)
   rooflens analyze rank0.pt.trace.json.gz   (a profile of torch, or SQLite of nsys: docs/profiles.md)
@@ -23,6 +24,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|-",
         help="of benchmarks: decode against the batch, a .svg or .png, or - for the terminal",
     )
+    add("--html", metavar="FILE", help="also write the report as one HTML page, which opens offline (docs/report.md)")
     add("--json", action="store_true", help="a JSON array with one object a recording, in SI units, null for not known")
     add_options(parser)
 
@@ -89,6 +92,10 @@ def run(args: argparse.Namespace) -> int:
     """Report every ring; those that cannot be read are one line each, and make the exit code 2."""
     if args.plot and args.plot != "-":
         check_picture(args.plot)
+    if args.html:
+        from rooflens.dashboards.report import check_html
+
+        check_html(args.html)
     if args.plot == "-" and args.json:
         raise RooflensError("--plot - and --json both write to standard output: name a file for the plot")
     question = question_of(args)
@@ -104,6 +111,11 @@ def run(args: argparse.Namespace) -> int:
         print(json_text(told.objects))
     if beside := _beside(args, told.objects):
         print(printable("\n".join(beside)))
+    if args.html and told.objects:
+        from rooflens.dashboards.report import write_html
+
+        write_html(args.html, json.loads(json_text(told.objects)))
+        print(one_line(f"rooflens: the report is {args.html}"), file=sys.stderr)
     return told.code
 
 
