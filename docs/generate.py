@@ -90,11 +90,21 @@ def verb_section(name: str, verb: Verb) -> str:
     first, _, rest = (module.__doc__ or verb.help).strip().partition("\n")
     parser = argparse.ArgumentParser(prog=f"rooflens {name}", add_help=False)
     module.add_arguments(parser)
-    rows = [option_row(action, parser._get_formatter()) for action in parser._actions]
     parts = [f"## rooflens {name}", first]
     parts += [f"```text\n{rest.strip()}\n```"] if rest.strip() else []
-    parts += ["\n".join(["| option | what it does |", "|---|---|", *rows])] if rows else []
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    parts += option_table(parser)
+    for sub, its in (entry for action in below for entry in action.choices.items()):
+        first, _, rest = str(its.description).strip().partition("\n")
+        parts += [f"### rooflens {name} {sub}", first, f"```text\n{rest.strip()}\n```", *option_table(its)]
     return "\n\n".join(parts) + "\n"
+
+
+def option_table(parser: argparse.ArgumentParser) -> list[str]:
+    """What a parser takes but its verbs and --help, as a table; none where it takes nothing."""
+    others = (argparse._SubParsersAction, argparse._HelpAction)
+    rows = [option_row(each, parser._get_formatter()) for each in parser._actions if not isinstance(each, others)]
+    return ["\n".join(["| option | what it does |", "|---|---|", *rows])] if rows else []
 
 
 def cli_page() -> str:

@@ -64,7 +64,7 @@ def generator() -> ModuleType:
 
 
 def test_every_verb_has_a_heading_and_no_other_is_described() -> None:
-    assert headings("docs/cli.md")[1:] == [f"rooflens {verb}" for verb in VERBS]
+    assert re.findall(r"^## (.+)$", read("docs/cli.md"), re.MULTILINE) == [f"rooflens {verb}" for verb in VERBS]
     assert [verb for verb in VERBS if not re.search(rf"^ +{verb} +\w", help_of(), re.MULTILINE)] == []
 
 
@@ -104,7 +104,7 @@ def test_commands_exist(page: Path) -> None:
             assert verb in targets()
             continue
         assert verb in VERBS
-        text = help_of(verb)
+        text = help_of(verb, *(rest[:1] if verb == "export" else ()))  # which has verbs of its own
         assert [word for word in rest if word.startswith("--") and word.split("=")[0] not in text] == []
 
 

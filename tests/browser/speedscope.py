@@ -18,15 +18,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = "1.25.0"
 FOLDER = ROOT / "build" / f"speedscope-{VERSION}"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SIZE = {"width": 1200, "height": 240}
-# What it names in its title bar: the profile shown, and how many there are.
-PROFILE = "document.body.innerText"
+TEXT = "document.body.innerText"
 
 
 class Shown(NamedTuple):
@@ -34,11 +35,6 @@ class Shown(NamedTuple):
 
     text: str
     problems: list[str]
-
-
-def browser() -> str | None:
-    """Chromium, where it is installed."""
-    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 def npm() -> str | None:
@@ -77,33 +73,31 @@ def served(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def opened(trace: Path, picture: Path | None = None) -> Shown:
-    """Open a trace, wait until its steps are drawn, and say what the page shows."""
-    from playwright.sync_api import sync_playwright
-
+def opened(browser: Browser, trace: Path, picture: Path | None = None) -> Shown:
+    """Open a trace in a page of ``browser``, wait until its steps are drawn, and say what the page shows."""
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder) / "site"
         shutil.copytree(release(), site)
         shutil.copy(trace, site / trace.name)
         problems: list[str] = []
-        with served(site) as address, sync_playwright() as playwright:
-            chromium = playwright.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
-            page = chromium.new_page(viewport=SIZE)  # type: ignore[arg-type]
+        with served(site) as address:
+            page = browser.new_page(viewport=SIZE)  # type: ignore[arg-type]
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
             page.goto(f"{address}/index.html#profileURL={address}/{trace.name}")
             page.get_by_text("Time Order").first.wait_for(timeout=30_000)
             page.wait_for_timeout(500)  # its canvas is drawn a frame later
-            text = str(page.evaluate(PROFILE))
+            text = str(page.evaluate(TEXT))
             if picture is not None:
                 page.screenshot(path=str(picture))
-            chromium.close()
+            page.close()
     return Shown(text, problems)
 
 
 def main(arguments: list[str]) -> None:
     """Draw the picture."""
     sys.path.insert(0, str(ROOT / "tests"))
+    from browser import chromium
     from recorded_rings import HARDWARE, unpacked
 
     from rooflens.cli import main as rooflens
@@ -113,7 +107,8 @@ def main(arguments: list[str]) -> None:
         period = ["--from", "1796033220.5", "--to", "1796033224"]
         ring = str(unpacked("vllm-a", Path(folder)))
         assert rooflens(["export", "trace", ring, "--hardware", str(HARDWARE), *period, "-o", str(trace)]) == 0
-        print(opened(trace, Path(arguments[0])))
+        with chromium.started() as browser:
+            print(opened(browser, trace, Path(arguments[0])))
 
 
 if __name__ == "__main__":

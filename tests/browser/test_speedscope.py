@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from browser import speedscope
@@ -10,17 +11,16 @@ from recorded_rings import HARDWARE, unpacked
 
 from rooflens.cli import main
 
-needs_browser = pytest.mark.skipif(
-    speedscope.browser() is None or speedscope.npm() is None, reason="needs chromium and npm (apt install chromium npm)"
-)
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
-@needs_browser
-def test_speedscope_shows_the_steps_of_the_engine_and_complains_of_nothing(tmp_path: Path) -> None:
+@pytest.mark.skipif(speedscope.npm() is None, reason="needs npm, which fetches speedscope (apt install npm)")
+def test_speedscope_shows_the_steps_of_the_engine_and_complains_of_nothing(browser: Browser, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json.gz"
     ring = str(unpacked("vllm-a", tmp_path))
     assert main(["export", "trace", ring, "--hardware", str(HARDWARE), "-o", str(trace)]) == 0
-    shown = speedscope.opened(trace)
+    shown = speedscope.opened(browser, trace)
     assert shown.problems == []
     assert "m/0@host-a (vllm, 0.32.0, two-core-cpu)" in shown.text  # the process
     assert "steps" in shown.text  # the thread that it shows first of

@@ -40,7 +40,7 @@ SUFFIXES = {
 OPENED_BY = {
     "chrome": "open it in ui.perfetto.dev, speedscope.app or chrome://tracing",
     "perfetto": "open it in ui.perfetto.dev",
-    "otlp": "one ExportTraceServiceRequest a line, as the Collector's otlpjsonfile receiver reads them",
+    "otlp": "one ExportTraceServiceRequest a line, as the Collector's OTLP JSON file receiver reads them",
     "csv": "a row a step, times in seconds",
 }
 THIS_CPU = "--hardware this-cpu measures, which an export does not: name the device, or a TOML file"
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output != "-":
         print(printable(_told(args.output, chosen, found)))
     if found.left_out:
-        print(f"rooflens: {found.left_out:,} steps were left out: {LEFT_OUT}", file=sys.stderr)
+        print(f"rooflens: {found.left_out:,} steps left out: {LEFT_OUT}", file=sys.stderr)
     if found.full_unix_s is not None:
         print(one_line(f"rooflens: {_full(args, chosen, found)}"), file=sys.stderr)
         return 2
