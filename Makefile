@@ -107,6 +107,7 @@ $(VENV)/.dev-installed: pyproject.toml $(VENV)/.demo-installed
 	@mapfile -t tools < <($(VENV)/bin/python -c \
 		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")'); \
 	$(call pip_install,$(VENV)/bin/python,"$${tools[@]}",the development tools)
+	@$(VENV)/bin/python hatch_build.py
 	@touch $@
 
 # An environment in which vLLM imports is taken as it is; rooflens goes in as a wheel, the way a user installs it.

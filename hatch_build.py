@@ -59,7 +59,7 @@ def fetched(folder: Path, environment: Mapping[str, str] = os.environ) -> str | 
         if base64.b64encode(hashlib.sha512(data).digest()).decode() != SHA512:
             raise OSError(f"{TARBALL} is not the one whose digest is known")
         _unpack(data, folder, stamp)
-    except (OSError, ValueError, KeyError, tarfile.TarError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, KeyError, tarfile.TarError) as error:
         line = " ".join(str(error).split())[:200]
         return f"{PACKAGE} {VERSION} could not be fetched, pages will show pictures that do not move: {line}"
     return None
@@ -81,7 +81,12 @@ def _packed(environment: Mapping[str, str]) -> bytes:
             command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--silent", "--ignore-scripts", "--fetch-retries=0"]
             command += [f"--fetch-timeout={LIMIT_S * 500:.0f}", "--pack-destination", folder]
             quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "cwd": folder}
-            subprocess.run(command, check=True, timeout=LIMIT_S, env={**environment, "PATH": beside}, **quiet)
+            try:
+                subprocess.run(command, check=True, timeout=LIMIT_S, env={**environment, "PATH": beside}, **quiet)
+            except subprocess.TimeoutExpired as error:
+                raise OSError(f"npm took more than {LIMIT_S:g} s") from error
+            except subprocess.CalledProcessError as error:
+                raise OSError(f"npm failed: {error.stderr.decode(errors='replace')}") from error
             return (Path(folder) / TARBALL).read_bytes()
     registry = environment.get("NPM_CONFIG_REGISTRY") or environment.get("npm_config_registry")
     if not registry or not registry.startswith(("https://", "http://")):

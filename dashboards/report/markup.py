@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 EMPTY = frozenset({"meta", "input", "br", "rect", "line", "circle", "path"})  # the SVG ones never hold anything here
-ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
+ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 UNSEEN = "�"  # for what is no character of a text: control characters, and marks that turn the writing direction
 TURNING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)))
-IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 class Markup(str):
@@ -21,10 +21,17 @@ class Markup(str):
 
 def escaped(text: str) -> Markup:
     """``text`` as the content of an element or of a quoted attribute."""
-    return Markup("".join(ESCAPES.get(char) or (char if _seen(char) else UNSEEN) for char in text))
+    return Markup(seen(text).translate(ESCAPES))
 
 
-def _seen(char: str) -> bool:
+def seen(text: str) -> str:
+    """``text`` with UNSEEN for every character that shows nothing, or turns what stands beside it."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _shows(char) else UNSEEN for char in text)
+
+
+def _shows(char: str) -> bool:
     return (char.isprintable() or char in "\n\u00a0") and char not in TURNING
 
 
@@ -60,4 +67,4 @@ def _plain(value: object) -> str:
 def as_data(value: Any) -> Markup:
     """JSON that may stand in a script element: no character of it can end the element or begin another."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    return Markup("".join(IN_SCRIPT.get(char, char) for char in text))
+    return Markup(text.translate(IN_SCRIPT))

