@@ -69,11 +69,12 @@ class ChromeWriter:
             self._output.steps += 1
 
     def _write_all(self, facts: TraceFacts, made: Iterable[Slice | Value]) -> None:
+        process = self._process(facts)
         for each in made:
             if isinstance(each, Value):
-                self._value(facts, each)
+                name = process.track_name(each.counter.name, facts.run, 0)
+                self._write(_counter(process.number, name, each.at, each.value))
                 continue
-            process = self._process(facts)
             thread = self._thread(process, each.track, facts.run, each.lane)
             where = {"pid": process.number, "tid": thread, "ts": each.begin}
             category = "step" if each.track == STEPS else "host"
@@ -81,12 +82,6 @@ class ChromeWriter:
             if each.details:
                 self._write({"ph": "X", "cat": "floor", **where, **_floor(each), "args": each.details})
             self._last = max(self._last, each.end)
-
-    def _value(self, facts: TraceFacts, each: Value) -> None:
-        process = self._process(facts)
-        run = process.track_name("", facts.run, 0)
-        name = f"{each.counter.name}{run}"
-        self._write(_counter(process.number, name, each.at, each.value))
 
     def _happened(self, happened: Happened) -> None:
         if isinstance(happened.what, Finding):
@@ -121,7 +116,8 @@ class ChromeWriter:
         self._output.samples += len(rows)
 
     def _process(self, facts: TraceFacts) -> Process:
-        return self._named(facts.label, engine_title(facts))
+        known = self._processes.known.get(facts.label)
+        return known if known is not None else self._named(facts.label, engine_title(facts))
 
     def _named(self, name: str, title: str) -> Process:
         process, new = self._processes.named(name)

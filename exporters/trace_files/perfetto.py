@@ -111,7 +111,8 @@ class PerfettoWriter:
         self._output.samples += len(rows)
 
     def _engine(self, facts: TraceFacts) -> Process:
-        return self._named(facts.label, engine_title(facts))
+        known = self._processes.known.get(facts.label)
+        return known if known is not None else self._named(facts.label, engine_title(facts))
 
     def _named(self, name: str, title: str) -> Process:
         process, new = self._processes.named(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -174,7 +175,10 @@ def step_details(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def ratio(part: float | None, whole: float | None) -> float | None:
     """part / whole to DIGITS; None where either is not known or there is no whole."""
-    return None if part is None or not whole else round(part / whole, DIGITS)
+    if part is None or not whole:
+        return None
+    found = part / whole  # of a whole that is nearly none no ratio is left
+    return round(found, DIGITS) if math.isfinite(found) else None
 
 
 def _kv_used(facts: TraceFacts, row: Mapping[str, Any]) -> float | None:

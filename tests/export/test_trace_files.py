@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from export import read_back
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflens.exporters.trace_files.chrome import ChromeWriter
@@ -188,6 +188,14 @@ def test_events_show_their_plain_values_only() -> None:
     assert [e["args"] for e in events if e["ph"] == "i"] == [{"level": 1, "word": "x", "sequence": 7}]
 
 
+def test_a_ratio_that_no_number_holds_is_not_told() -> None:
+    part = rows((1.0, 1e-310), memory_s=[1.0], floor_s=[1.0], bound=[0])
+    _, slices = read_back.chrome(written("chrome", part)[0])
+    assert [each.args for each in slices if each.args] == [
+        {"step": 1, "observed_ms": 0.0, "floor_ms": 1000.0, "bound": "memory"}
+    ]
+
+
 def test_more_overlaps_than_lanes_are_refused() -> None:
     lanes = Lanes()
     placed = [lanes.place(0, 100) for _ in range(MOST_LANES + 1)]
@@ -199,6 +207,7 @@ times = st.lists(st.tuples(seconds | st.none(), st.floats(0, 1e4) | st.floats(0,
 count = st.integers(0, 1 << 40) | st.none()
 
 
+@settings(max_examples=40)
 @given(times, st.data())
 def test_any_steps_make_files_that_are_read_without_overlap(steps: list[Any], data: Any) -> None:
     def column(values: Any) -> Any:

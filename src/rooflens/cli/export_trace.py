@@ -43,6 +43,7 @@ OPENED_BY = {
     "otlp": "one ExportTraceServiceRequest a line, as the Collector's OTLP JSON file receiver reads them",
     "csv": "a row a step, times in seconds",
 }
+NO_BOUNDS = "without floors: the hardware is not recorded, --hardware ID works them out"
 THIS_CPU = "--hardware this-cpu measures, which an export does not: name the device, or a TOML file"
 LEFT_OUT = "they tell no time, or stand beside too many others"
 HOW = f"name a file whose name tells it ({', '.join(SUFFIXES)}, each also with .gz), or give --format"
@@ -113,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
         print(one_line(f"rooflens: {line}"), file=sys.stderr)
     if args.output != "-":
         print(printable(_told(args.output, chosen, found)))
+        if not any(facts.hardware for facts in steps.facts):
+            print(NO_BOUNDS)
     if found.left_out:
         print(f"rooflens: {found.left_out:,} steps left out: {LEFT_OUT}", file=sys.stderr)
     if found.full_unix_s is not None:
