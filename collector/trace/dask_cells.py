@@ -6,8 +6,10 @@ Nothing listens here; scheduler and workers bind to what their own commands say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rooflens import __version__
@@ -17,8 +19,10 @@ from rooflens.collector.trace.partials import Group, Partial, Question, groups_o
 from rooflens.records import RooflensError
 from rooflens.trace_records import Cells, TraceFilter
 
+ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?(?:[\w.-]+|\[[0-9A-Fa-f:.%]+\]):\d{1,5}")
 ANSWER_S = 5.0  # for the scheduler to answer, and then for the first worker to be there
 AHEAD = 3  # groups for each thread of the workers
+PATIENCE = 3  # times ANSWER_S without any worker
 RETRIES = 3  # of a group whose worker failed; one that dies is replaced by Dask itself
 MISSING = "--dask needs Dask: pip install 'rooflens[trace,fleet]'"
 
@@ -39,11 +43,36 @@ def cells_on(
 
         def parts() -> Iterator[Partial]:
             def submit(group: Group) -> Any:
-                return client.submit(remote_partial, group, question, made_by, pure=False, retries=RETRIES)
+                future = client.submit(remote_partial, group, question, made_by, pure=False, retries=RETRIES)
+                return _Watched(client, future)
 
             yield from in_order(groups, submit, ahead)
 
         return merged(files, chosen, groups, _told(parts(), address), width_s, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A group at a worker, which is not waited for when no worker is left."""
+
+    client: Any
+    future: Any
+
+    def result(self) -> Partial:
+        """Its sums; RooflensError in one line where the last worker went away, and none came in its place."""
+        missed = 0
+        while True:
+            try:
+                partial: Partial = self.future.result(timeout=ANSWER_S)
+                return partial
+            except TimeoutError:
+                missed = 0 if self.client.nthreads() else missed + 1
+                if missed >= PATIENCE:
+                    raise RooflensError("the last worker went away: start `dask worker` again, see its log") from None
+
+    def cancel(self) -> None:
+        """It is not needed any more."""
+        self.future.cancel()
 
 
 def remote_partial(group: Group, question: Question, made_by: tuple[str, str]) -> Partial:
@@ -86,6 +115,8 @@ def _told(parts: Iterator[Partial], address: str) -> Iterator[Partial]:
 
 @contextmanager
 def _client(address: str) -> Iterator[Any]:
+    if not ADDRESS.fullmatch(address):  # Dask itself waits for some odd ones without end
+        raise RooflensError(f"--dask {address}: no address of a scheduler, such as tcp://127.0.0.1:8786")
     try:
         import distributed
     except ImportError:

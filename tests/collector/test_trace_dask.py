@@ -106,14 +106,33 @@ def test_workers_of_another_version_are_refused(
         cells_on(cluster[0], files, ALL, 60.0)
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense", "tcp://", "quic://127.0.0.1:5"])
-def test_an_address_that_does_not_answer_is_one_line(
-    address: str, files: TraceFiles, monkeypatch: pytest.MonkeyPatch
+def test_without_any_worker_left_it_ends_in_one_line(
+    cluster: tuple[str, list[subprocess.Popen[bytes]]], files: TraceFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_cells, "ANSWER_S", 0.5)
-    with pytest.raises(RooflensError, match="no scheduler answers") as said:
+    address, workers = cluster
+
+    def kill(words: str, ratio: float) -> None:
+        for worker in workers:
+            worker.kill()
+
+    with pytest.raises(RooflensError, match="the last worker went away"):
+        cells_on(address, files, ALL, 60.0, kill)
+    with pytest.raises(RooflensError, match="the scheduler has no workers"):
         cells_on(address, files, ALL, 60.0)
+
+
+def test_a_scheduler_that_does_not_answer_is_one_line(files: TraceFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_cells, "ANSWER_S", 0.5)
+    with pytest.raises(RooflensError, match="no scheduler answers") as said:
+        cells_on("tcp://127.0.0.1:1", files, ALL, 60.0)
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://", "quic://127.0.0.1:5", "tcp://127.0.0.1", "tcp://a b:1", ""])
+def test_what_is_no_address_is_one_line(address: str, files: TraceFiles) -> None:
+    with pytest.raises(RooflensError, match="no address of a scheduler"):
+        cells_on(address, files, ALL, 60.0)
 
 
 def test_without_dask_the_extra_is_named(files: TraceFiles, monkeypatch: pytest.MonkeyPatch) -> None:
