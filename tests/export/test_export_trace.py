@@ -110,10 +110,16 @@ def test_a_file_that_is_full_ends_whole_with_the_way_on(tmp_path: Path, capsys: 
     code, _, err = exported(capsys, trace, "-o", str(place), "--limit", "20kB")
     assert code == 2
     assert "--limit is reached" in err.splitlines()[-1]
-    assert "--from 2027-01-15T08:00:0" in err.splitlines()[-1]
+    assert "(the rest" not in err  # of two engines, written one after another, no time tells what is missing
     steps = [each for each in read_back.chrome(gzip.decompress(place.read_bytes()))[1] if each.name == "decode"]
-    assert f"stopped after {len(steps):,} steps" in err
+    assert f"stopped after {len(steps):,} of 200 steps, before one of 2027-01-15T08:00:0" in err
     assert 20 < len(steps) < 198
+    one = [trace, "--engine", "*/1@*", "--format", "csv"]
+    _, _, err = exported(capsys, *one[:3], "--format", "chrome", "--limit", "20kB")
+    cut = err.split("(the rest: --from ")[1].split(")")[0]
+    written = int(err.split("stopped after ")[1].split()[0])
+    _, rest, _ = exported(capsys, *one, "--from", cut)
+    assert len(read_back.table(rest.encode())) == 100 - 1 - written  # the first has no time
 
 
 def one_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     if found.left_out:
         print(f"rooflens: {found.left_out:,} steps left out: {LEFT_OUT}", file=sys.stderr)
     if found.full_unix_s is not None:
-        print(one_line(f"rooflens: {_full(args, chosen, found)}"), file=sys.stderr)
+        print(one_line(f"rooflens: {_full(args, found, steps)}"), file=sys.stderr)
         return 2
     return 0
 
@@ -158,12 +158,14 @@ def _told(output: str, chosen: str, found: Any) -> str:
     return f"{one_line(output)}: {what}; {si_text(found.file_bytes, 'B')}. {OPENED_BY[chosen]}"
 
 
-def _full(args: argparse.Namespace, chosen: str, found: Any) -> str:
+def _full(args: argparse.Namespace, found: Any, steps: Any) -> str:
     from rooflens.exporters.trace_files.csv import iso
 
     where = iso(found.full_unix_s)
     who = "no viewer opens more" if args.limit is None else "--limit is reached"
+    # Engines are written one after another, a file of a trace at a time: of several no time tells what is missing.
+    rest = f" (the rest: --from {where})" if len({facts.label for facts in steps.facts}) == 1 else ""
     return (
-        f"{args.output}: stopped after {found.steps:,} steps, before that of {where}: {who}. "
-        f"Narrow it with --from and --to (the rest: --from {where}), or --engine"
+        f"{args.output}: stopped after {found.steps:,} of {steps.rows:,} steps, before one of {where}: {who}. "
+        f"Narrow it with --from and --to{rest}, or --engine"
     )
