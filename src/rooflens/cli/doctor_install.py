@@ -13,6 +13,8 @@ from rooflens.cli.doctor_checks import Check, Machine, Standing
 NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "analyze": ("sidecar", ("numpy",)),
     "predict": ("sidecar", ("numpy",)),
+    "diff": ("sidecar", ("numpy",)),
+    "export": ("trace", ("pyarrow", "duckdb")),
     "calibrate": ("sidecar", ("numpy",)),
     "demo": ("demo", ("numpy", "fastapi", "uvicorn")),
     "top": ("sidecar", ("numpy",)),
