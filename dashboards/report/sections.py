@@ -11,12 +11,12 @@ from rooflens.dashboards.report.tables import Cell, Column, table
 from rooflens.dashboards.report.view import basis_of
 
 Row = Mapping[str, Any]
-LABEL = 60  # characters of an engine's name
+LABEL = 48  # characters of an engine's name
 
 
 def label(text: str) -> Child:
     """An engine's name; all of it where the mouse rests."""
-    return text if len(text) <= LABEL else tag("span", words.short(text, LABEL), title=text)
+    return tag("span", words.short(text, LABEL), class_="label", title=text if len(text) > LABEL else None)
 
 
 def seconds(value: float | None) -> Cell:
@@ -120,13 +120,15 @@ def engines(history: Row) -> Markup:
     """Every engine, most wasted first."""
     found: Sequence[Row] = history.get("engines") or ()
     most = max((engine.get("busy_device_s") or 0.0 for engine in found), default=0.0)
-    columns = (
-        Column("engine", False), Column("floor, reachable, lost", False), Column("devices"), Column("steps"),
-        Column("busy"), Column("lost", help=f"device time above what is {basis_of(history)}"),
-        Column("of busy"), Column("p50"), Column("p90"), Column("longest"), Column("batch"), Column("tokens/s"),
+    columns: Sequence[Column] = (
+        Column("engine", False), Column("busy time", False, "floor, what is reachable, lost"), Column("devices"),
+        Column("steps"), Column("busy"), Column("lost", help=f"device time above what is {basis_of(history)}"),
+        Column("of busy"), Column("p50"), Column("p90"), Column("batch"), Column("tokens/s"),
         Column("KV used", help="mean of the pool's blocks in use"), Column("runs", False),
     )  # fmt: skip
     rows = [_engine(engine, most) for engine in found]
+    if all((engine.get("devices") or 1) == 1 for engine in found):
+        columns, rows = (*columns[:2], *columns[3:]), [[*row[:2], *row[3:]] for row in rows]
     return table(f"Engines, most lost first: {len(found):,}.", columns, rows, "engines")
 
 
@@ -140,15 +142,12 @@ def _engine(engine: Row, most_s: float) -> list[Cell | Child]:
     bar = stack(scaled[0], scaled[1], scaled[2], busy or 0.0, most_s)
     tokens, span = amounts.get("generated_tokens"), amounts.get("span_s")
     software = " ".join(filter(None, (engine.get("engine_name"), engine.get("engine_version"))))
-    runs = [
-        software or words.DASH,
-        ", ",
-        engine.get("hardware") or tag("span", "hardware not known", title=engine.get("problem")),
-    ]
+    hardware = engine.get("hardware") or tag("span", "hardware not known", title=engine.get("problem"))
+    runs = tag("div", software or words.DASH, ", ", hardware, class_="runs")
     return [
         label(engine["label"]), bar, whole(devices), whole(amounts.get("steps")),
         seconds(busy), seconds(wasted), percent(wasted_s / of_s if wasted_s is not None and of_s else None),
-        seconds(amounts.get("step_p50_s")), seconds(amounts.get("step_p90_s")), seconds(amounts.get("step_max_s")),
+        seconds(amounts.get("step_p50_s")), seconds(amounts.get("step_p90_s")),
         number(amounts.get("requests_mean")), number(tokens / span if tokens is not None and span else None),
         percent(amounts.get("kv_used_ratio")), runs,
     ]  # fmt: skip
@@ -158,9 +157,11 @@ def worst(history: Row, place: str) -> Markup | None:
     """The windows that cost most; each leads to its place in the time line."""
     found, width_s = history.get("worst_windows") or (), history.get("window_s")
     columns = (
-        Column("begin (UTC)", False), Column("engine", False), Column("lost"), Column("share of all"),
+        Column("begin (UTC)", False), Column("engine", False), Column("lost"),
+        Column("share", help="of all that was lost"),
         Column("above usual", help="device time that this engine does not lose elsewhere"),
-        Column("slower than bound"), Column("usual here", help="of this engine at the same regimes elsewhere"),
+        Column("× bound", help=f"observed time beside what is {basis_of(history)}"),
+        Column("usual ×", help="of this engine at the same regimes elsewhere"),
         Column("longest step"), Column("mostly in", False), Column("beside", False),
     )  # fmt: skip
     rows = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rooflens.dashboards.report.markup import Child, Markup, tag
 
 MOST_ROWS = 500
+TALL = 25  # rows: a table of more scrolls within itself
 FILTERED = 8  # rows: from here on a field to filter them is worth its place
 
 
@@ -53,7 +54,14 @@ def table(caption: Child, columns: Sequence[Column], rows: Iterable[Row], name: 
         data_name=name,
         data_filter="" if sortable and len(shown) > FILTERED else None,
     )
-    return tag("div", found, class_="wide", tabindex="0", role="region", aria_label=f"table: {name}")
+    return tag(
+        "div",
+        found,
+        class_="wide tall" if len(shown) > TALL else "wide",
+        tabindex="0",
+        role="region",
+        aria_label=f"table: {name}",
+    )
 
 
 def _cell(cell: Cell | Child, column: Column, first: bool) -> Markup:

@@ -111,7 +111,7 @@ class TimeLine {
     const options = {
       width: this.width(), height: (HEIGHTS[title] || HEIGHT) + (last ? 38 : 0), ms: 1e-3, legend: { live: true },
       tzDate: (unixS) => uPlot.tzDate(new Date(unixS * 1e3), "Etc/UTC"),
-      cursor: { sync: { key: `line-${this.data.number}` }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.whole(); return null; } } },
+      cursor: { y: false, sync: { key: `line-${this.data.number}` }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.whole(); return null; } } },
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, (high || 1) * 1.08] } },
       axes: [{ ...axis, size: last ? 46 : 8, gap: 4, space: 90, values: (_, ticks) => (last ? this.hours(ticks) : ticks.map(() => "")) },
         { ...axis, size: 66, space: 22, values: (_, ticks) => ticks.map((tick) => figure(tick, unit)) }],
