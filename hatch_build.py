@@ -78,7 +78,7 @@ def _packed(environment: Mapping[str, str]) -> bytes:
     npm = shutil.which("npm", path=beside if sys.prefix != sys.base_prefix else environment.get("PATH", ""))
     if npm is not None:
         with tempfile.TemporaryDirectory() as folder:
-            command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--silent", "--ignore-scripts", "--fetch-retries=0"]
+            command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--loglevel=error", "--ignore-scripts", "--fetch-retries=0"]
             command += [f"--fetch-timeout={LIMIT_S * 500:.0f}", "--pack-destination", folder]
             quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "cwd": folder}
             try:

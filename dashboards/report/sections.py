@@ -145,7 +145,7 @@ def _engine(engine: Row, most_s: float) -> list[Cell | Child]:
     hardware = engine.get("hardware") or tag("span", "hardware not known", title=engine.get("problem"))
     runs = tag("div", software or words.DASH, ", ", hardware, class_="runs")
     return [
-        label(engine["label"]), bar, whole(devices), whole(amounts.get("steps")),
+        label(engine["label"]), Cell(bar, busy), whole(devices), whole(amounts.get("steps")),
         seconds(busy), seconds(wasted), percent(wasted_s / of_s if wasted_s is not None and of_s else None),
         seconds(amounts.get("step_p50_s")), seconds(amounts.get("step_p90_s")),
         number(amounts.get("requests_mean")), number(tokens / span if tokens is not None and span else None),
