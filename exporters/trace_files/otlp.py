@@ -11,7 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from rooflens.exporters.trace_files.parts import Happened, Output, Part, StepRows
 from rooflens.exporters.trace_files.slices import BOUND_NAMES, GRAPH_NAMES, KIND_NAMES
@@ -30,6 +30,14 @@ TIMES = frozenset(("unix_s", "submit_monotonic_s", "output_monotonic_s"))  # whi
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
+class _Minute(NamedTuple):
+    """What is known of the spans of one run in one minute; times in nanoseconds."""
+
+    facts: TraceFacts
+    begin: int
+    end: int
+
+
 class OtlpWriter:
     """See parts.Writer; counters of devices are no spans and have no place in it."""
 
@@ -39,7 +47,7 @@ class OtlpWriter:
         self._scope = {"name": "rooflens", "version": str(about.get("version", ""))}
         self._facts: TraceFacts | None = None
         self._spans: list[dict[str, Any]] = []
-        self._minutes: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._minutes: OrderedDict[tuple[str, int], _Minute] = OrderedDict()
         self._last_unix_s = float(begin_unix_s)
 
     def take(self, part: Part) -> None:
@@ -54,6 +62,8 @@ class OtlpWriter:
         """Nothing follows: what still stands lasts until the last step."""
         for stood in self._standing.end():
             self._stood(stood)
+        while self._minutes:
+            self._root(*self._minutes.popitem(last=False))
         self._flush()
 
     def _steps(self, rows: StepRows) -> None:
@@ -94,22 +104,31 @@ class OtlpWriter:
     def _span(
         self, facts: TraceFacts, name: str, begin_unix_s: float, end_unix_s: float, which: str, told: Mapping[str, Any]
     ) -> None:
+        minute = int(begin_unix_s // MINUTE_S)
+        trace, root = _trace_ids(facts.run, minute)
+        begin, end = round(begin_unix_s * 1e6) * 1000, round(end_unix_s * 1e6) * 1000
+        key = facts.run, minute
+        known = self._minutes.get(key)
+        self._minutes[key] = (
+            _Minute(facts, begin, end)
+            if known is None
+            else _Minute(facts, min(known.begin, begin), max(known.end, end))
+        )
+        if len(self._minutes) > KEPT_MINUTES:
+            self._root(*self._minutes.popitem(last=False))
+        own = sha256(f"{facts.run}\n{which}\n{begin}".encode()).hexdigest()[:16]
+        self._add(facts, {"traceId": trace, "spanId": own, "parentSpanId": root, "name": name}, (begin, end), told)
+
+    def _root(self, key: tuple[str, int], minute: _Minute) -> None:
+        """The span above those of a minute: from the begin of the first to the end of the last."""
+        trace, root = _trace_ids(*key)
+        span = {"traceId": trace, "spanId": root, "name": "engine minute"}
+        self._add(minute.facts, span, (minute.begin, minute.end), {"rooflens.run": key[0]})
+
+    def _add(self, facts: TraceFacts, span: dict[str, Any], time: tuple[int, int], told: Mapping[str, Any]) -> None:
         if facts is not self._facts:
             self._flush()
             self._facts = facts
-        minute = int(begin_unix_s // MINUTE_S)
-        trace, root = _trace_ids(facts.run, minute)
-        if (facts.run, minute) not in self._minutes:
-            self._minutes[facts.run, minute] = None
-            if len(self._minutes) > KEPT_MINUTES:
-                self._minutes.popitem(last=False)
-            whole = (minute * MINUTE_S * TICKS_PER_S, (minute + 1) * MINUTE_S * TICKS_PER_S)
-            self._add({"traceId": trace, "spanId": root, "name": "engine minute"}, whole, {"rooflens.run": facts.run})
-        begin, end = round(begin_unix_s * 1e6) * 1000, round(end_unix_s * 1e6) * 1000
-        own = sha256(f"{facts.run}\n{which}\n{begin}".encode()).hexdigest()[:16]
-        self._add({"traceId": trace, "spanId": own, "parentSpanId": root, "name": name}, (begin, end), told)
-
-    def _add(self, span: dict[str, Any], time: tuple[int, int], told: Mapping[str, Any]) -> None:
         span |= {"kind": INTERNAL, "startTimeUnixNano": str(time[0]), "endTimeUnixNano": str(max(time))}
         self._spans.append(span | {"attributes": _attributes(told)})
         if len(self._spans) >= BATCH_SPANS:

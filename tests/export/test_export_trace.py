@@ -7,13 +7,18 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from export import read_back
-from export.made import BEGIN_UNIX_S, made_trace
+from export.made import BEGIN_UNIX_S, decode_rows, facts_of, made_trace
 from recorded_rings import unpacked
 
 from rooflens.cli import main
 from rooflens.cli.recorded.steps_in import StepsIn, Wanted
+from rooflens.collector.trace.file import write_file
+from rooflens.collector.trace.schema import to_arrow
+from rooflens.records import StepTable
+from rooflens.trace_records import TraceRows
 
 
 def exported(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -63,6 +68,19 @@ def test_bounds_of_other_hardware_are_worked_out_anew(tmp_path: Path, capsys: py
         floors.append([float(row["floor_s"]) for row in read_back.table(out.encode())])
     assert floors[0] == pytest.approx(floors[1], rel=1e-6)
     assert all(slower > faster for faster, slower in zip(floors[0], floors[2], strict=True))
+
+
+def test_a_first_step_of_many_seconds_is_drawn_whole(tmp_path: Path) -> None:
+    """Its output is the first time of the recording, but it began long before; so did a later one elsewhere."""
+    for engine, (end_s, busy_s) in enumerate([(0.5, 2.9), (1.5, 9.0)]):
+        facts = facts_of(str(engine))
+        one = decode_rows(facts).steps.take(slice(1, 2))
+        long = {"unix_s": np.array([BEGIN_UNIX_S + end_s]), "observed_s": np.array([busy_s])}
+        table = to_arrow(TraceRows(facts, StepTable({**one.columns, **long})))
+        write_file(tmp_path / "steps" / "date=2027-01-15" / "hour=08" / f"{engine}.parquet", table, [facts])
+    _, slices = read_back.chrome(read_back.exported([str(tmp_path)], tmp_path / "t.json"))
+    drawn = sorted((each.end - each.begin) / read_back.US for each in slices if each.name == "decode")
+    assert drawn == pytest.approx([2.9, 9.0])
 
 
 def test_a_ring_and_a_trace_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

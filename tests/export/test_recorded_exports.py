@@ -113,7 +113,12 @@ def test_otlp_is_what_opentelemetry_reads_and_its_ids_hang_together(
     for span in steps:
         root = roots[span.parent_span_id]
         assert root.trace_id == span.trace_id
-        assert root.start_time_unix_nano <= span.start_time_unix_nano < root.end_time_unix_nano
+        assert root.start_time_unix_nano <= span.start_time_unix_nano
+        assert span.end_time_unix_nano <= root.end_time_unix_nano
+    for root in roots.values():
+        mine = [span for _, span in spans if span.parent_span_id == root.span_id]
+        assert root.start_time_unix_nano == min(span.start_time_unix_nano for span in mine)
+        assert root.end_time_unix_nano == max(span.end_time_unix_nano for span in mine), "no time in which nothing ran"
     seconds = [(span.end_time_unix_nano - span.start_time_unix_nano) / read_back.NS for span in steps]
     assert np.allclose(seconds, ring.steps["observed_s"], atol=3e-6)
     assert max(len(line.encode()) for line in files["vllm-a", "otlp"].decode().splitlines()) < 4 << 20  # gRPC's limit

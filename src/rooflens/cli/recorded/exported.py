@@ -35,7 +35,7 @@ AT_A_TIME = 8192  # rows as Python objects
 PACKED = ".gz"
 LEVEL = 6
 BUFFER_BYTES = 1 << 20
-BEFORE_S = 1.0  # the first step: it began before its output, when its times are
+BEFORE_S = 1.0  # the first step: its schedule lies before it
 KEYFRAMES = {name for name, _, _ in KEYFRAME_COLUMNS}
 
 
@@ -65,8 +65,8 @@ def export(
     module, name = WRITERS[chosen]
     made: Any = import_module(module)
     bound = made.LIMIT_BYTES if limit_bytes is None else limit_bytes or None
-    first = steps.first_unix_s
-    begin = math.floor(first - BEFORE_S) if first is not None else 0
+    times = [time for time in (steps.first_unix_s, steps.begin_unix_s) if time is not None]
+    begin = math.floor(min(times) - BEFORE_S) if times else 0
     full: float | None = None
     with _opened(place, sources) as stream:
         output = Output(stream, bound)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -156,6 +157,14 @@ class StepsIn:
         return min(times, default=None)
 
     @property
+    def begin_unix_s(self) -> float | None:
+        """When the first of the steps began, long before its output where it stands for many; a look at all of them."""
+        tables = [each.table for each in self._held]
+        parts = parts_of(self._files, self.chosen, ["observed_s"], []) if self._files else ()
+        found = [_begin(table) for table in (*tables, *(part.table for part in parts))]
+        return min((time for time in found if time is not None), default=self.first_unix_s)
+
+    @property
     def facts(self) -> tuple[TraceFacts, ...]:
         """Those of all engines, in the order of their labels."""
         found = [each.facts for each in self._held]
@@ -247,6 +256,15 @@ def _within(table: pa.Table, chosen: TraceFilter) -> pa.Table:
         connection.register("steps", table.append_column(ROW, pa.array(range(len(table)), pa.int64())))
         found = connection.sql(f'SELECT "{ROW}" FROM steps WHERE (\n{where}\n) ORDER BY 1').to_arrow_table()
     return table.take(found.column(0))
+
+
+def _begin(table: pa.Table) -> float | None:
+    """The earliest time at which a step of the table was busy."""
+    times = table.column("unix_s").to_numpy()
+    busy = table.column("observed_s").to_numpy() if "observed_s" in table.column_names else np.zeros(len(times))
+    begins = times - np.where(busy >= 0, busy, 0.0)
+    begins = begins[np.isfinite(begins)]
+    return float(begins.min()) if len(begins) else None
 
 
 def _inside(unix_s: float, chosen: TraceFilter) -> bool:
