@@ -81,6 +81,20 @@ def test_every_step_of_a_ring_is_there_once_with_the_bounds_that_analyze_finds(
             assert rows.analysis.floor_s.base is None, "no row keeps 511 others in memory"
 
 
+def test_devices_are_those_of_the_engine_where_the_hardware_is_not_known(
+    traced: MakeWatch, folder: Path, writer: MadeWriter
+) -> None:
+    with made_engine(folder, tensor_parallel=4, pipeline_parallel=2) as engine:
+        engine.steps(20)
+        it = traced(writer, hardware=None)
+        it.turn()
+        steps_there(writer, 20)  # taken from the ring
+        engine.steps(5)
+        it.turn()
+        steps_there(writer, 25)
+        assert {rows.facts.devices for rows in writer.rows} == {8}
+
+
 def test_over_restarts_each_step_once_and_what_was_overwritten_is_said(
     traced: MakeWatch, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

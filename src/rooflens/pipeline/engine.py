@@ -22,7 +22,7 @@ from rooflens.live_records import Derived, EngineView, Progress, SourceKind, Sta
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline.engine_beside import Beside
 from rooflens.pipeline.engine_calibration import calibration_of_engine
-from rooflens.pipeline.engine_roof import NO_HARDWARE, NO_INFO, NOT_ITS_HARDWARE, analysed, roofline_of
+from rooflens.pipeline.engine_roof import NO_HARDWARE, NO_INFO, NOT_ITS_HARDWARE, analysed, devices_of, roofline_of
 from rooflens.pipeline.labels import Key
 from rooflens.pipeline.memory import EngineMemory
 from rooflens.pipeline.recent import RecentSteps
@@ -158,9 +158,9 @@ class WatchedEngine:
 
     @property
     def roof(self) -> tuple[HardwareSpec | None, int, str | None]:
-        """The hardware of its bounds, of how many devices they are, and why there are none where there are none."""
+        """The hardware of its bounds, how many devices it has, and why there are no bounds where there are none."""
         hardware = None if self._no_roofline == NOT_ITS_HARDWARE else self._hardware
-        return hardware, self._roofline.deployment.devices if self._roofline is not None else 1, self._no_roofline
+        return hardware, devices_of(self.info), self._no_roofline
 
     def view(self) -> EngineView:
         """The engine as views see it."""

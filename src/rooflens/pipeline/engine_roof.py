@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflens.analyzer.roofline import Roofline
+from rooflens.analyzer.roofline import Roofline, deployment_of
 from rooflens.analyzer.untold import UntoldColumn, untold
 from rooflens.calibration_records import Calibration
 from rooflens.live_records import SourceKind
@@ -28,6 +28,14 @@ def roofline_of(
         return Roofline.of(info, hardware, calibration), None
     except RooflensError as error:
         return None, str(error)
+
+
+def devices_of(info: EngineInfo | None) -> int:
+    """How many devices an engine says that it has together, with bounds or without; 1 where it does not say."""
+    try:
+        return deployment_of(info).devices if info is not None else 1
+    except RooflensError:
+        return 1
 
 
 def analysed(

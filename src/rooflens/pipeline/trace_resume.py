@@ -21,7 +21,7 @@ from rooflens.collector.tables import concatenated
 from rooflens.live_records import SourceKind
 from rooflens.model_records import HardwareSpec
 from rooflens.pipeline.engine_calibration import calibration_of_engine
-from rooflens.pipeline.engine_roof import NOT_ITS_HARDWARE, analysed, roofline_of
+from rooflens.pipeline.engine_roof import NOT_ITS_HARDWARE, analysed, devices_of, roofline_of
 from rooflens.pipeline.engine_trace import KEYFRAME_S, Kept, gap, offset_of, slim
 from rooflens.pipeline.labels import Key, model_name
 from rooflens.pipeline.pages import with_model
@@ -158,7 +158,7 @@ class Resume:
             source=SourceKind.RING,
             info=info,
             hardware=None if problem == NOT_ITS_HARDWARE else hardware,
-            devices=roofline.deployment.devices if roofline is not None else 1,
+            devices=devices_of(info),
             roof_version=None if problem else __version__,
             problem=problem,
         )

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from rooflens.analyzer.history.overview import history_of
-from rooflens.analyzer.roofline import Roofline, deployment_of
+from rooflens.analyzer.roofline import Roofline
 from rooflens.calibration_records import Calibration
 from rooflens.cli.analysis.asked import Question
 from rooflens.cli.analysis.text import sections
 from rooflens.live_records import SourceKind
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline import Recording
+from rooflens.pipeline.engine_roof import devices_of
 from rooflens.pipeline.labels import model_name
 from rooflens.records import RooflensError, StepTable
 from rooflens.trace_records import TraceFacts, TraceFilter, TraceRows
@@ -41,10 +42,6 @@ def facts_of(recording: Recording, hardware: HardwareSpec | None, problem: str |
     """The ring's engine as a trace would name it."""
     info = recording.info
     named = f"{recording.path.name} {recording.start_unix_s}"
-    try:
-        devices = deployment_of(info).devices if info else 1
-    except RooflensError:
-        devices = 1
     return TraceFacts(
         run=hashlib.sha256(named.encode()).hexdigest()[:RUN_DIGITS],
         host=(info.host if info else None) or "unknown",
@@ -53,7 +50,7 @@ def facts_of(recording: Recording, hardware: HardwareSpec | None, problem: str |
         source=SourceKind.RING,
         info=info,
         hardware=hardware,
-        devices=devices,
+        devices=devices_of(info),
         problem=problem,
     )
 

@@ -23,6 +23,7 @@ from rooflens.collector.trace.files import TraceFiles, find_trace
 from rooflens.collector.trace.scan import parts_of
 from rooflens.collector.trace.schema import to_arrow
 from rooflens.model_records import HardwareSpec
+from rooflens.pipeline.engine_roof import devices_of
 from rooflens.records import RooflensError
 from rooflens.trace_records import Cells, TraceFacts, TraceFilter, TraceRows
 
@@ -91,7 +92,8 @@ class _Again:
         info = facts.info
         if info is not None and info.model_config is None and self.model is not None:
             info = replace(info, model_config=dict(self.model))
-        return replace(facts, info=info, hardware=self.hardware or facts.hardware)
+        devices = devices_of(info) if info is not None else facts.devices
+        return replace(facts, info=info, hardware=self.hardware or facts.hardware, devices=devices)
 
     def roof(self, facts: TraceFacts) -> Roofline:
         """See roof_of."""
