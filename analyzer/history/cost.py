@@ -33,11 +33,16 @@ def cost_of(
         wasted_money=_times(wasted, price),
         money_per_million_tokens=_times(each, price),
         energy_j=energy_j,
-        energy_j_per_million_tokens=ratio(energy_j * MILLION, generated_tokens)
-        if energy_j is not None and generated_tokens
-        else None,
+        energy_j_per_million_tokens=_energy_each(energy_j, energy_ratio, generated_tokens),
         energy_ratio=energy_ratio,
     )
+
+
+def _energy_each(energy_j: float | None, energy_ratio: float | None, tokens: float | None) -> float | None:
+    """Energy for a million tokens; of some devices only it is not known, for all of them made the tokens."""
+    if energy_j is None or not tokens or (energy_ratio is not None and energy_ratio < 1):
+        return None
+    return ratio(energy_j * MILLION, tokens)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

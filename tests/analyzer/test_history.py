@@ -167,7 +167,14 @@ def test_engine_windows_are_columns_in_the_order_of_the_engines() -> None:
 
 
 def test_energy_and_events_are_passed_on() -> None:
-    beside = Beside(lost_steps=7, energy_j=100.0, energy_ratio=0.5)
+    beside = Beside(lost_steps=7, energy_j=100.0, energy_ratio=1.0)
     found = history_of(made_cells([whole_cell(0, 0)], [ONE]), beside)
     assert (found.lost_steps, found.cost.energy_j_per_million_tokens) == pytest.approx((7, 100e6 / 40))
     assert np.isfinite(found.cost.held_device_s)
+
+
+@pytest.mark.parametrize(("ratio", "each"), [(None, 600e6 / 80), (1.0, 600e6 / 80), (0.25, None)])
+def test_energy_of_some_devices_says_nothing_of_all_tokens(ratio: float | None, each: float | None) -> None:
+    found = history_of(made_cells([whole_cell(0, 0), whole_cell(0, 1)], [ONE]), Beside((), (), 0, 600.0, ratio))
+    assert found.cost.energy_j == 600.0
+    assert found.cost.energy_j_per_million_tokens == (each and pytest.approx(each))

@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rooflens.analyzer.history.overview import Beside
 from rooflens.analyzer.history.records import Happening, StoodFinding
 from rooflens.collector.trace.files import TraceFiles
@@ -19,6 +22,7 @@ UNCERTAIN = "cannot_tell"
 GAP, LOST = "trace_gap", ("steps", "lost_steps")  # an event of the writer, and the field that counts what it missed
 MOST_KEPT = 10_000  # events and findings of a report; beyond them they are counted
 LONGEST_TEXT = 120
+SPAN = ("start_unix_s", "end_unix_s", "energy_j")
 OTHERS = "{:,} more events and findings are in the trace than a report lists"
 
 
@@ -27,8 +31,12 @@ def of_trace(files: TraceFiles, chosen: TraceFilter, problems: list[str]) -> Bes
     events: list[Happening] = []
     findings: list[tuple[float, str, Mapping[str, Any]]] = []
     lost = left_out = 0
+    seen: set[tuple[object, ...]] = set()
     for facts, table in events_of(files, chosen, problems):
         for row in table.to_pylist():
+            if (key := _key(row)) in seen:
+                continue
+            seen.add(key)
             label = facts[row["facts"]].label
             detail = _detail(row.get("detail"))
             if row["class"] != FINDING and row["name"] == GAP:
@@ -50,15 +58,23 @@ def of_trace(files: TraceFiles, chosen: TraceFilter, problems: list[str]) -> Bes
     )
 
 
+def _key(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """What is the same of an event that copied files hold twice; one of a ring, though two sidecars tell it."""
+    sequence = row.get("sequence")
+    return row["run"], row["class"], row["name"], row.get("detail"), sequence or row["unix_s"]
+
+
 def of_ring(steps: StepTable, events: Sequence[RingEvent], label: str, lost_steps: int, chosen: TraceFilter) -> Beside:
-    """The same of a ring; its events have the wall time of the step that is nearest to them."""
+    """The same of a ring; its events have the wall clock of the last step before them."""
     found = []
-    if len(steps):
-        offset = float(steps["unix_s"][-1]) - float(steps["output_monotonic_s"][-1])
+    known = steps.where("unix_s") & steps.where("output_monotonic_s") if len(steps) else np.zeros(0, np.bool_)
+    if known.any():
+        at_s, unix_s = steps["output_monotonic_s"][known], steps["unix_s"][known]
         for event in events:
-            unix_s = event.monotonic_s + offset
-            if _within(unix_s, chosen):
-                found.append(Happening(unix_s, label, event.name, _words(event.detail)))
+            step = max(0, int(np.searchsorted(at_s, event.monotonic_s, "right")) - 1)
+            when = float(event.monotonic_s + unix_s[step] - at_s[step])
+            if _within(when, chosen):
+                found.append(Happening(when, label, event.name, _words(event.detail)))
     return Beside(events=tuple(found[:MOST_KEPT]), lost_steps=lost_steps)
 
 
@@ -120,14 +136,17 @@ def _energy(files: TraceFiles, chosen: TraceFilter, problems: list[str]) -> tupl
 
     Of an engine that does not name its devices, all that were counted on its host are taken.
     """
-    spent: dict[tuple[str, str], float] = {}
+    spans: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
     for table in counters_of(files, chosen, problems):
-        if "energy_j" not in table.column_names:
+        if not {"energy_j", "start_unix_s"} <= set(table.column_names):
             continue
-        for row in table.select(["host", "uuid", "energy_j"]).to_pylist():
-            if row["energy_j"] is not None:
-                key = (row["host"], row["uuid"])
-                spent[key] = spent.get(key, 0.0) + row["energy_j"]
+        values = np.stack([table.column(name).cast("double").to_numpy() for name in SPAN])
+        hosts, uuids = (np.array(table.column(name).to_pylist()) for name in ("host", "uuid"))
+        for host, uuid in dict.fromkeys(zip(hosts.tolist(), uuids.tolist(), strict=True)):
+            mine = values[:, (hosts == host) & (uuids == uuid)]
+            spans.setdefault((host, uuid), []).append(mine[:, np.isfinite(mine).all(axis=0)])
+    told_of = {key: np.concatenate(found, axis=1) for key, found in spans.items()}
+    spent = {key: _spent_j(found) for key, found in told_of.items() if found.shape[1]}
     if not spent:
         return None, None
     wanted = set(_devices(files.facts.values(), spent))
@@ -135,6 +154,16 @@ def _energy(files: TraceFiles, chosen: TraceFilter, problems: list[str]) -> tupl
     if not told:
         return None, None
     return sum(spent[key] for key in told), len(told) / len(wanted)
+
+
+def _spent_j(spans: NDArray[np.float64]) -> float:
+    """The energy of one device from samples (SPAN, count): time that several tell of, copied or not, counts once."""
+    begin, end, energy_j = spans[:, np.lexsort((spans[1], spans[0]))]
+    told = np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]])
+    length = end - begin
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fresh = np.where(length > 0, np.clip(end - np.maximum(begin, told), 0, None) / length, end > told)
+    return float((energy_j * fresh).sum())
 
 
 def _devices(facts: Iterable[TraceFacts], spent: Mapping[tuple[str, str], float]) -> Iterator[tuple[str, str]]:
