@@ -27,6 +27,7 @@ def made_cells(
     histogram: Sequence[tuple[int, int, int, int]] = (),
 ) -> Cells:
     """Cells of these rows; ``histogram`` are (engine, kind, bin, steps)."""
+    rows = [{"devices": engines[int(row["engine"])].devices, **row} for row in rows]
     columns = {name: np.array([int(row.get(name, 0)) for row in rows], np.int64) for name, _ in CELL_KEYS}
     columns |= {name: np.array([row.get(name, np.nan) for row in rows], np.float64) for name, _ in CELL_SUMS}
     bins = np.array(histogram, np.int64).reshape(-1, 4).T
@@ -45,11 +46,19 @@ def whole_cell(engine: int, window: int, kind: int = DECODE, steps: int = 10, **
     }  # fmt: skip
     found: dict[str, float] = {name: value * steps for name, value in of_step.items()}
     counts = ("rows", "steps", "observed_steps", "compared_steps", "reached_steps", "memory_bound_steps")
-    found |= dict.fromkeys((*counts, "waiting_rows", "kv_rows"), steps)
-    found |= dict.fromkeys(
-        ("compute_bound_steps", "link_bound_steps", "below_floor_steps", "waiting", "queued_rows"), 0
+    found |= dict.fromkeys((*counts, "requests_steps", "generated_steps"), steps)
+    nothing = (
+        "compute_bound_steps",
+        "link_bound_steps",
+        "below_floor_steps",
+        "averaged_steps",
+        "waiting_s",
+        "queued_s",
     )
+    found |= dict.fromkeys(nothing, 0)
+    found |= dict.fromkeys(("waiting_of_s", "kv_ratio_of_s", "mfu_observed_s"), found["observed_s"])
     found |= {"engine": engine, "window": window, "kind": kind, "batch_log2": 2, "context_log4": 3}
     found |= {"first_unix_s": window * 10.0, "last_unix_s": window * 10.0 + 9.0, "observed_max_s": 0.05}
-    found |= {"kv_blocks_used": 30.0 * steps, "kv_blocks_used_max": 50}
+    found |= {"begun_unix_s": window * 10.0 - 0.03, "context_requests": found["requests"]}
+    found |= {"kv_ratio_s": 0.3 * found["observed_s"], "kv_ratio_max": 0.5}
     return found | given

@@ -85,8 +85,11 @@ Key = tuple[int, ...]
 Column = NDArray[np.float64]
 
 
-def by_numpy(table: pa.Table, width_s: float, engine: int = 0) -> dict[Key, dict[str, float]]:
+def by_numpy(
+    table: pa.Table, width_s: float, engine: int = 0, devices: int = 1, pool_blocks: int | None = None
+) -> dict[Key, dict[str, float]]:
     """The cells of one engine's table by key, worked out row by row without SQL; NaN for not known."""
+    pool = float(pool_blocks) if pool_blocks else float("nan")
     data = {
         name: table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
         for name in table.column_names
@@ -101,19 +104,21 @@ def by_numpy(table: pa.Table, width_s: float, engine: int = 0) -> dict[Key, dict
         np.where(np.isnan(requests), -1, np.trunc(np.log2(np.maximum(requests / steps, 1.0)))),
         np.trunc(np.log2(np.maximum(context / np.maximum(requests, 1.0), 1.0)) / 2),
     ]
-    keys[4] = np.where(np.isnan(keys[4]), -1, keys[4])
+    keys[4] = np.where(np.isnan(keys[4]) | np.isnan(requests), -1, keys[4])
+    keys.append(np.full(len(steps), float(devices)))
     rows: dict[Key, list[int]] = {}
     for row, key in enumerate(zip(*(column.astype(np.int64).tolist() for column in keys), strict=True)):
         rows.setdefault(key, []).append(row)
-    return {key: _sums(data, steps, np.array(found)) for key, found in rows.items()}
+    return {key: _sums(data, steps, np.array(found), pool) for key, found in rows.items()}
 
 
 def _sums(
-    data: dict[str, NDArray[np.float64]], steps: NDArray[np.float64], rows: NDArray[np.int64]
+    data: dict[str, NDArray[np.float64]], steps: NDArray[np.float64], rows: NDArray[np.int64], pool: float
 ) -> dict[str, float]:
     at = {name: column[rows] for name, column in data.items()}
     steps, observed = steps[rows], at["observed_s"]
     compared = (observed > 0) & ~np.isnan(at["floor_s"])
+    lasted = np.maximum(np.nan_to_num(observed), 1e-9)
     reached = compared & ~np.isnan(at["reachable_s"])
 
     def total(values: NDArray[np.float64], mask: NDArray[np.bool_] | None = None) -> float:
@@ -131,19 +136,29 @@ def _sums(
         "last_unix_s": float(at["unix_s"].max()),
         "observed_steps": float(steps[~np.isnan(observed)].sum()),
         "observed_s": total(observed),
-        "observed_max_s": largest(observed / steps),
+        "begun_unix_s": float((at["unix_s"] - np.nan_to_num(observed)).min()),
+        "observed_max_s": largest(np.where(steps == 1, observed, np.nan)),
+        "averaged_steps": float(steps[(steps > 1) & ~np.isnan(observed)].sum()),
         "compared_steps": float(steps[compared].sum()),
         "compared_observed_s": total(observed, compared),
         "compared_serial_s": total(at["serial_floor_s"] + at["link_s"], compared),
         "compared_mfu_s": total(at["mfu"] * observed, compared),
+        "mfu_observed_s": total(observed, compared & ~np.isnan(at["mfu"])),
         "below_floor_steps": float(steps[compared & (observed < at["floor_s"])].sum()),
         "reached_steps": float(steps[reached].sum()),
         "reached_observed_s": total(observed, reached),
         "reachable_s": total(at["reachable_s"], compared),
-        "waiting_rows": float((~np.isnan(at["waiting"])).sum()),
-        "queued_rows": float((at["waiting"] > 0).sum()),
-        "kv_rows": float((~np.isnan(at["kv_blocks_used"])).sum()),
-        "kv_blocks_used_max": largest(at["kv_blocks_used"]),
+        "requests_steps": float(steps[~np.isnan(at["requests"])].sum()),
+        "generated_steps": float(steps[~np.isnan(at["generated_tokens"])].sum()),
+        "context_tokens": total(at["context_tokens"], ~np.isnan(at["requests"])),
+        "context_requests": total(at["requests"], ~np.isnan(at["context_tokens"])),
+        "waiting_s": total(at["waiting"] * lasted),
+        "waiting_of_s": total(lasted, ~np.isnan(at["waiting"])),
+        "queued_s": total(np.where(at["waiting"] > 0, lasted, 0.0), ~np.isnan(at["waiting"])),
+        "kv_ratio_s": total(at["kv_blocks_used"] / pool * lasted),
+        "kv_ratio_of_s": total(lasted, ~np.isnan(at["kv_blocks_used"] / pool)),
+        "kv_ratio_max": largest(at["kv_blocks_used"] / pool),
+        "device_observed_s": total(observed, ~np.isnan(at["device_s"])),
     }
     for name in ("floor", "expected", "memory", "compute", "link_floor", "link"):
         found[f"compared_{name}_s"] = total(at[f"{name}_s"], compared)
@@ -151,8 +166,8 @@ def _sums(
         found[f"{name}_bound_steps"] = float(steps[compared & (at["bound"] == number)].sum())
     for name in (
         "weight_bytes", "kv_read_bytes", "kv_write_bytes", "flops", "requests", "query_tokens", "prefill_tokens",
-        "generated_tokens", "drafted_tokens", "accepted_tokens", "recomputed_tokens", "context_tokens", "preempted",
-        "waiting", "kv_blocks_used", "schedule_s", "update_s", "executor_s", "wait_s", "device_s",
+        "generated_tokens", "drafted_tokens", "accepted_tokens", "recomputed_tokens", "preempted",
+        "schedule_s", "update_s", "executor_s", "wait_s", "device_s",
     ):  # fmt: skip
         found[name] = total(at[name])
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from rooflens.trace_records import Cells
 
 Sums = Mapping[str, Column]
 QUANTILES = (0.5, 0.9)
+MOST_UNTOLD = 0.01  # of the steps
 
 
 def amounts_at(
@@ -34,15 +36,15 @@ def amounts_at(
         span_s=span,
         observed_s=known(observed),
         step_mean_s=ratio(observed, one["observed_steps"]),
-        step_max_s=known(one["observed_max_s"]),
+        step_max_s=longest_s(one),
         step_p50_s=step_s[0],
-        step_p90_s=step_s[1],
-        requests_mean=ratio(one["requests"], one["steps"]),
-        context_mean_tokens=ratio(one["context_tokens"], one["requests"]),
+        step_p90_s=None if one["averaged_steps"] > 0 else step_s[1],
+        requests_mean=ratio(one["requests"], one["requests_steps"]),
+        context_mean_tokens=ratio(one["context_tokens"], one["context_requests"]),
         **{name: known(one[name]) for name in TOKENS},
-        waiting_mean=ratio(one["waiting"], one["waiting_rows"]),
-        queued_ratio=ratio(one["queued_rows"], one["waiting_rows"]),
-        kv_used_ratio=ratio(one["kv_ratio"], one["kv_ratio_rows"]),
+        waiting_mean=known(one["waiting_mean"]),
+        queued_ratio=ratio(one["queued_s"], one["waiting_of_s"]),
+        kv_used_ratio=ratio(one["kv_ratio_s"], one["kv_ratio_of_s"]),
         kv_used_max_ratio=known(one["kv_ratio_max"]),
         compared_steps=whole(one["compared_steps"]),
         compared_s=known(one["compared_observed_s"]),
@@ -54,7 +56,7 @@ def amounts_at(
         x_expected=ratio(one["compared_observed_s"], one["compared_expected_s"]),
         x_reachable=ratio(one["reached_observed_s"], one["reachable_s"]),
         mbu=ratio(one["compared_memory_s"], one["compared_observed_s"]),
-        mfu=ratio(one["compared_mfu_s"], one["compared_observed_s"]),
+        mfu=ratio(one["compared_mfu_s"], one["mfu_observed_s"]),
         below_floor_steps=whole(one["below_floor_steps"]),
         wasted_s=known(one["wasted_s"]),
         wasted_of_s=known(one["wasted_of_s"]),
@@ -75,10 +77,24 @@ def whole(value: float) -> int:
     return round(value) if np.isfinite(value) else 0
 
 
+def longest_s(one: Mapping[str, float]) -> float | None:
+    """The longest single step; None where rows stand for several steps, of which only the mean is known."""
+    return None if one["averaged_steps"] > 0 else known(one["observed_max_s"])
+
+
 def span_of(first_unix_s: float, last_unix_s: float, observed_s: float) -> float:
     """Seconds from the first output to the last, but not less than the engine was busy."""
     between = last_unix_s - first_unix_s
     return max(known(between) or 0.0, known(observed_s) or 0.0)
+
+
+def tokens_of(sums: Mapping[str, Any]) -> Any:
+    """Generated tokens, of a group or of each; NaN where they are known of some steps only: no rate follows of these.
+
+    A step in a hundred may be without, as the first of a recording is.
+    """
+    told = sums["generated_steps"] >= (1 - MOST_UNTOLD) * sums["steps"]
+    return np.where(told, sums["generated_tokens"], np.nan)
 
 
 def slowdown(sums: Sums, at: int) -> float | None:

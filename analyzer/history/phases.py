@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from rooflens.analyzer.figures import Floor, Phase, Spread
-from rooflens.analyzer.history.amounts import Sums, step_quantiles, whole
+from rooflens.analyzer.history.amounts import Sums, longest_s, step_quantiles, whole
 from rooflens.analyzer.history.sums import Table, known, ratio, sums_by
 from rooflens.model_records import Bound
 from rooflens.records import StepKind
 from rooflens.trace_records import Cells
 
 OUTSIDE = "not in a step (idle, or between steps)"
+UNKNOWN_BATCH = "batch not known"
 BOUND_STEPS = ("memory_bound_steps", "compute_bound_steps", "link_bound_steps")
 
 
@@ -48,16 +49,21 @@ def decode_by_batch(table: Table) -> tuple[Phase, ...]:
 
 def _by_batch(batches: list[int], sums: Sums, total_s: float) -> Iterator[Phase]:
     for at, power in enumerate(batches):
-        first, last = 1 << power, (2 << power) - 1
-        name = f"batch {first}" if first == last else f"batch {first} to {last}"
-        yield _phase(name, sums, at, total_s, (None, None))
+        yield _phase(_batch_name(power), sums, at, total_s, (None, None))
+
+
+def _batch_name(power: int) -> str:
+    if power < 0:
+        return UNKNOWN_BATCH
+    first, last = 1 << power, (2 << power) - 1
+    return f"batch {first}" if first == last else f"batch {first} to {last}"
 
 
 def _phase(name: str, sums: Sums, at: int, total_s: float, quantiles: tuple[float | None, ...]) -> Phase:
     one = {key: float(column[at]) for key, column in sums.items()}
     seconds = known(one["observed_s"]) or 0.0
     p50, p90 = quantiles
-    longest = known(one["observed_max_s"])
+    longest = longest_s(one)
     generated = known(one["generated_tokens"])
     return Phase(
         name=name,
@@ -85,7 +91,7 @@ def _floor(one: dict[str, float]) -> Floor | None:
         serial_floor_s=max(0.0, (known(one["compared_serial_s"]) or 0.0) - link_s),
         link_s=link_s,
         mbu=ratio(one["compared_memory_s"], observed_s) or 0.0,
-        mfu=ratio(one["compared_mfu_s"], observed_s),
+        mfu=ratio(one["compared_mfu_s"], one["mfu_observed_s"]),
         bound_steps={name: count for name, count in counts.items() if count},
         expected_s=known(one["compared_expected_s"]) or 0.0,
         reachable_s=known(one["reachable_s"]) if reached else None,

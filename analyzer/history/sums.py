@@ -14,7 +14,8 @@ from rooflens.trace_records import CELL_KEYS, CELL_SUMS, Cells
 
 Column = NDArray[np.float64]
 Groups = NDArray[np.int64]
-SMALLEST, LARGEST = ("first_unix_s",), ("last_unix_s", "observed_max_s", "kv_blocks_used_max", "kv_ratio_max")
+SMALLEST, LARGEST = ("first_unix_s", "begun_unix_s"), ("last_unix_s", "observed_max_s", "kv_ratio_max")
+WAITING = "waiting_mean"  # of each engine over its time, summed over engines
 MOST_UNREACHED = 0.5  # of an engine's compared steps: with more of them unknown, what is reachable is no basis
 
 
@@ -22,9 +23,9 @@ MOST_UNREACHED = 0.5  # of an engine's compared steps: with more of them unknown
 class Table:
     """Cells as columns of one length, with what follows from the facts of each engine.
 
-    Beside the names of CELL_KEYS and CELL_SUMS: ``kv_ratio``, ``kv_ratio_rows`` and ``kv_ratio_max`` are shares of the
-    engine's pool; ``wasted_s`` of ``wasted_of_s`` lies above the engine's ``basis``; ``wasted_device_s`` and
-    ``busy_device_s`` count each of its ``devices``.
+    Beside the names of CELL_KEYS and CELL_SUMS: ``wasted_s`` of ``wasted_of_s`` lies above the engine's ``basis``;
+    ``wasted_device_s`` and ``busy_device_s`` count each of the devices that its run had. ``devices`` are those of each
+    engine's last run.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -54,19 +55,14 @@ def table_of(cells: Cells) -> Table:
     columns |= {name: np.asarray(cells.columns[name], np.float64) for name, _ in CELL_SUMS}
     engine, engines = columns["engine"], len(cells.engines)
     devices = np.array([max(1, facts.devices) for facts in cells.facts], np.int64)
-    pools = [facts.info.kv_blocks if facts.info else None for facts in cells.facts]
-    pool = np.array([float(size) if size else np.nan for size in pools])[engine] if engines else np.empty(0)
-    columns["kv_ratio"] = columns["kv_blocks_used"] / pool
-    columns["kv_ratio_rows"] = np.where(np.isfinite(pool), columns["kv_rows"], np.nan)
-    columns["kv_ratio_max"] = columns["kv_blocks_used_max"] / pool
     reached, compared = (by_group(columns[name], engine, engines) for name in ("reached_steps", "compared_steps"))
     basis = tuple(map(_basis, reached.tolist(), compared.tolist()))
     by_reachable = np.array([each == REACHABLE for each in basis], bool)[engine] if engines else np.empty(0, bool)
     spent = np.where(by_reachable, columns["reached_observed_s"], columns["compared_observed_s"])
     columns["wasted_of_s"] = spent
     columns["wasted_s"] = spent - np.where(by_reachable, columns["reachable_s"], columns["compared_expected_s"])
-    columns["wasted_device_s"] = columns["wasted_s"] * devices[engine] if engines else np.empty(0)
-    columns["busy_device_s"] = columns["observed_s"] * devices[engine] if engines else np.empty(0)
+    columns["wasted_device_s"] = columns["wasted_s"] * columns["devices"]
+    columns["busy_device_s"] = columns["observed_s"] * columns["devices"]
     return Table(columns, devices, basis)
 
 
@@ -105,7 +101,16 @@ def sums_by(table: Table, groups: Groups, count: int, names: tuple[str, ...] | N
             found[name] = _extreme(column, groups, count, name in LARGEST)
         else:
             found[name] = by_group(column, groups, count)
+    if names is None or WAITING in names:
+        found[WAITING] = _waiting(table, groups, count)
     return found
+
+
+def _waiting(table: Table, groups: Groups, count: int) -> Column:
+    """Requests that wait, by group: the mean of each engine over its own time, summed over the engines."""
+    (group, _), place = unique_rows(groups, table["engine"])
+    waiting, known_s = (by_group(table[name], place, len(group)) for name in ("waiting_s", "waiting_of_s"))
+    return by_group(waiting / known_s, group, count)
 
 
 def unique_rows(*columns: Groups) -> tuple[list[Groups], Groups]:

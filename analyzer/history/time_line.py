@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rooflens.analyzer.history.amounts import Sums, slowdown, whole
+from rooflens.analyzer.history.amounts import Sums, slowdown, tokens_of, whole
 from rooflens.analyzer.history.records import WindowPoint
-from rooflens.analyzer.history.sums import Column, Groups, Table, known, ratio, sums_by, unique_rows
+from rooflens.analyzer.history.sums import WAITING, Column, Groups, Table, known, ratio, sums_by, unique_rows
 
 MOST_POINTS = 20_000  # of engine_windows: what a page in a browser still draws
 NEEDED = (
-    "steps", "observed_s", "observed_steps", "observed_max_s", "generated_tokens", "requests", "wasted_s",
-    "wasted_of_s", "wasted_device_s", "compared_memory_s", "compared_mfu_s", "compared_observed_s", "waiting",
-    "waiting_rows", "kv_ratio", "kv_ratio_rows", "first_unix_s", "last_unix_s",
+    "steps", "observed_s", "observed_steps", "observed_max_s", "generated_tokens", "generated_steps",
+    "requests", "requests_steps", "wasted_s", "wasted_of_s", "wasted_device_s", "compared_memory_s", "compared_mfu_s",
+    "compared_observed_s", "mfu_observed_s", WAITING, "kv_ratio_s", "kv_ratio_of_s", "first_unix_s", "last_unix_s",
 )  # fmt: skip
 
 
@@ -41,23 +41,29 @@ def _point(sums: Sums, at: int, start_unix_s: float, seconds: float, engines: in
         engines=engines,
         steps=whole(one["steps"]),
         steps_per_s=ratio(one["steps"], seconds),
-        tokens_per_s=ratio(one["generated_tokens"], seconds),
-        batch=ratio(one["requests"], one["steps"]),
+        tokens_per_s=ratio(tokens_of(one), seconds),
+        batch=ratio(one["requests"], one["requests_steps"]),
         step_mean_s=ratio(one["observed_s"], one["observed_steps"]),
         step_max_s=known(one["observed_max_s"]),
         slowdown=slowdown(sums, at),
         mbu=ratio(one["compared_memory_s"], one["compared_observed_s"]),
-        mfu=ratio(one["compared_mfu_s"], one["compared_observed_s"]),
-        waiting=ratio(one["waiting"], one["waiting_rows"]),
-        kv_used_ratio=ratio(one["kv_ratio"], one["kv_ratio_rows"]),
+        mfu=ratio(one["compared_mfu_s"], one["mfu_observed_s"]),
+        waiting=known(one[WAITING]),
+        kv_used_ratio=ratio(one["kv_ratio_s"], one["kv_ratio_of_s"]),
         wasted_device_s=known(one["wasted_device_s"]),
     )
 
 
 def silent_s(table: Table, width_s: float) -> float:
-    """The time of whole windows between the first and the last in which no engine ended a step."""
-    numbers = np.unique(table["window"])
-    return float((numbers[-1] - numbers[0] + 1 - len(numbers)) * width_s) if len(numbers) else 0.0
+    """The time of whole windows between the first and the last that no step of any engine touches."""
+    numbers, place = np.unique(table["window"], return_inverse=True)
+    if len(numbers) < 2:
+        return 0.0
+    begun = np.full(len(numbers), np.inf)
+    np.fmin.at(begun, place.reshape(-1), table["begun_unix_s"])
+    begun = np.minimum.accumulate(begun[::-1])[::-1]  # whatever ends later may have begun before
+    until = np.minimum(numbers[1:], np.floor(begun[1:] / width_s))
+    return float(np.maximum(until - numbers[:-1] - 1, 0.0).sum() * width_s)
 
 
 def engine_windows(table: Table, width_s: float, order: Sequence[int]) -> dict[str, list[float | int | None]]:
@@ -77,9 +83,9 @@ def engine_windows(table: Table, width_s: float, order: Sequence[int]) -> dict[s
         "steps": sums["steps"],
         "observed_s": sums["observed_s"],
         "slowdown": _over(sums["wasted_of_s"], sums["wasted_of_s"] - sums["wasted_s"]),
-        "tokens_per_s": sums["generated_tokens"] / width_s,
+        "tokens_per_s": tokens_of(sums) / width_s,
         "wasted_device_s": sums["wasted_device_s"],
-        "batch": _over(sums["requests"], sums["steps"]),
+        "batch": _over(sums["requests"], sums["requests_steps"]),
         "step_mean_s": _over(sums["observed_s"], sums["observed_steps"]),
     }
     columns: dict[str, list[float | int | None]] = {

@@ -31,6 +31,7 @@ def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: i
     sums = sums_by(table, place, len(engines))
     wasted = sums["wasted_device_s"]
     above, usual = _beside_usual(table, engines, windows)
+    above = above * sums["busy_device_s"] / sums["observed_s"]  # the devices of the run of that time
     rank = np.lexsort((-np.nan_to_num(wasted), -np.round(np.nan_to_num(above), 9)))
     order = rank[np.nan_to_num(wasted[rank], nan=-1.0) > 0][:most]
     total = float(wasted[wasted > 0].sum())
@@ -60,7 +61,7 @@ def worst_windows(table: Table, width_s: float, labels: tuple[str, ...], most: i
 
 
 def _beside_usual(table: Table, engines: Groups, windows: Groups) -> tuple[Column, Column]:
-    """(device-seconds above what is usual, the usual slowdown) of each pair; NaN where there are no bounds."""
+    """(seconds above what is usual, the usual slowdown) of each pair; NaN where there are no bounds."""
     ratios = ratios_of(table, least_steps=1)
     above, usual = np.full(len(engines), np.nan), np.full(len(engines), np.nan)
     if not len(ratios.value):
@@ -70,7 +71,7 @@ def _beside_usual(table: Table, engines: Groups, windows: Groups) -> tuple[Colum
     expected = bound * np.exp(usual_of(ratios, every=True))
     spent_s, bound_s, usual_s = (by_group(each, place, len(engine)) for each in (ratios.seconds, bound, expected))
     at = np.searchsorted(_key(engines, windows, windows), _key(engine, window, windows))
-    above[at], usual[at] = (spent_s - usual_s) * table.devices[engine], usual_s / bound_s
+    above[at], usual[at] = spent_s - usual_s, usual_s / bound_s
     return above, usual
 
 
@@ -88,8 +89,8 @@ def _blame(cells: Table, one: dict[str, float]) -> tuple[str, str]:
     kind = int(kinds[int(np.argmax(by_kind))])
     if one["observed_max_s"] > HALF * one["wasted_s"] and one["observed_steps"] > 2:
         return kind_name(kind), ONE_STEP
-    idle_s = one["observed_s"] - one["device_s"]
-    if np.isfinite(cells["device_s"]).all() and idle_s > HALF * one["wasted_s"]:
+    told = ratio(one["device_observed_s"], one["observed_s"]) or 0.0  # device time is known of so much of it
+    if told > HALF and one["device_observed_s"] - one["device_s"] > HALF * told * one["wasted_s"]:
         return kind_name(kind), HOST
     mine = cells["kind"] == kind
     bound = [float(np.nansum(cells[f"{each.name.lower()}_bound_steps"][mine])) for each in Bound]

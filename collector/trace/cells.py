@@ -19,6 +19,7 @@ from rooflens.collector.trace.partials import (
     conditions_of,
     groups_of,
     partial_of,
+    sizes_of,
     sums,
 )
 from rooflens.records import RooflensError
@@ -132,12 +133,14 @@ def cells_of_table(table: pa.Table, facts: TraceFacts, chosen: TraceFilter, widt
     question = Question(width_s, chosen.from_unix_s, chosen.to_unix_s, where)
     missing = [f"NULL::{kind} AS {quoted(name)}" for name, kind in COLUMN_TYPES.items() if name not in names]
     conditions = " AND ".join(conditions_of(question)) or "true"
+    devices, pool = sizes_of(facts)
     merger = Merger()
     with closed() as connection:
         connection.register("given", table)
         steps = f"(SELECT {', '.join(['*', *missing])} FROM given) AS steps"
         connection.execute(
-            f"CREATE TEMP VIEW chosen AS SELECT steps.*, 0::BIGINT AS engine FROM {steps} WHERE {conditions}"
+            f"CREATE TEMP VIEW chosen AS SELECT steps.*, 0::BIGINT AS engine, {devices}::BIGINT AS engine_devices, "
+            f"{'NULL' if pool is None else pool}::BIGINT AS engine_pool_blocks FROM {steps} WHERE {conditions}"
         )
         try:
             merger.add(sums(connection, width_s))

@@ -19,7 +19,7 @@ from rooflens.collector.trace.duck import at_once, closed, connected, memory_byt
 from rooflens.collector.trace.files import TraceFile, TraceFiles
 from rooflens.collector.trace.listing import is_local, opened
 from rooflens.records import RooflensError
-from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE
+from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE, TraceFacts
 
 GROUP_ROWS = 1_000_000  # of one group, unless a file has more: a second of work, far more than a query costs
 GROUP_FILES = 512
@@ -37,17 +37,21 @@ class Question:
     limit_bytes: int | None = None
 
 
+Known = tuple[str, int, int, int | None]  # see Group.engines
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Files that are summed together: all with the same ``columns``, the names alone.
 
-    ``engines`` are the places of the chosen engines in the order of labels, by the digest of their facts. Where the
-    files are ``doubled``, a step may be in them more than once, or in those of ``earlier``, which have smaller URLs.
+    ``engines`` tell of each digest of facts the place of its engine in the order of labels, its devices, and the KV
+    blocks of its pool, None where not known: a restart may have changed them. Where the files are ``doubled``, a step
+    may be in them more than once, or in those of ``earlier``, which have smaller URLs.
     """
 
     urls: tuple[str, ...]
     columns: tuple[str, ...]
-    engines: tuple[tuple[str, int], ...]
+    engines: tuple[Known, ...]
     rows: int
     doubled: bool = False
     earlier: tuple[str, ...] = ()
@@ -65,18 +69,23 @@ class Partial:
 def groups_of(files: TraceFiles) -> tuple[Group, ...]:
     """The files cut into groups: by host, then time; the same for the same files, wherever they are worked out."""
     place = {label: at for at, label in enumerate(files.labels)}
-    places = {digest: place[facts.label] for digest, facts in files.facts.items()}
+    known = {digest: (place[facts.label], *sizes_of(facts)) for digest, facts in files.facts.items()}
     groups: list[Group] = []
     members: list[TraceFile] = []
     rows = 0
     for file in sorted(files.files, key=_by_host):
         full = rows + file.footer.rows > GROUP_ROWS or len(members) == GROUP_FILES
         if members and (full or _alike(file) != _alike(members[0])):
-            groups.append(_group(members, places))
+            groups.append(_group(members, known))
             members, rows = [], 0
         members.append(file)
         rows += file.footer.rows
-    return (*groups, _group(members, places)) if members else tuple(groups)
+    return (*groups, _group(members, known)) if members else tuple(groups)
+
+
+def sizes_of(facts: TraceFacts) -> tuple[int, int | None]:
+    """(devices, KV blocks of the pool or None) of a run."""
+    return max(1, facts.devices), (facts.info.kv_blocks if facts.info else None) or None
 
 
 def _alike(file: TraceFile) -> tuple[tuple[tuple[str, str], ...], bool]:
@@ -84,13 +93,13 @@ def _alike(file: TraceFile) -> tuple[tuple[tuple[str, str], ...], bool]:
     return file.columns, bool(file.earlier) or file.repeats
 
 
-def _group(files: Sequence[TraceFile], places: Mapping[str, int]) -> Group:
-    digests = dict.fromkeys(digest for file in files for digest in file.footer.facts if digest in places)
+def _group(files: Sequence[TraceFile], known: Mapping[str, tuple[int, int, int | None]]) -> Group:
+    digests = dict.fromkeys(digest for file in files for digest in file.footer.facts if digest in known)
     columns, doubled = _alike(files[0])
     return Group(
         urls=tuple(file.url for file in files),
         columns=tuple(name for name, _ in columns),
-        engines=tuple((digest, places[digest]) for digest in digests),
+        engines=tuple((digest, *known[digest]) for digest in digests),
         rows=sum(file.footer.rows for file in files),
         doubled=doubled,
         earlier=tuple(dict.fromkeys(url for file in files for url in file.earlier)),
@@ -134,9 +143,8 @@ def _alone(group: Group, url: str) -> Group:
 def _summed(group: Group, question: Question) -> Partial:
     limit_bytes = question.limit_bytes or memory_bytes() // at_once()
     with reading([*group.earlier, *group.urls], limit_bytes) as connection:
-        digests, places = zip(*group.engines, strict=True) if group.engines else ((), ())
-        engines = {"digest": pa.array(digests, pa.string()), "engine": pa.array(places, pa.int64())}
-        connection.register("engines", pa.table(engines))
+        engines = [dict(zip(ENGINES.names, one, strict=True)) for one in group.engines]
+        connection.register("engines", pa.Table.from_pylist(engines, ENGINES))
         connection.execute(chosen_view(group, question))
         return sums(connection, question.width_s)
 
@@ -181,7 +189,7 @@ def chosen_view(group: Group, question: Question) -> str:
         conditions.append(_once(group))
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     joined = f"({steps}) AS steps JOIN engines AS chosen_engines ON chosen_engines.digest = steps.facts"
-    return f"CREATE TEMP VIEW chosen AS SELECT steps.*, chosen_engines.engine FROM {joined}{where}"
+    return f"CREATE TEMP VIEW chosen AS SELECT steps.*, chosen_engines.* EXCLUDE (digest) FROM {joined}{where}"
 
 
 def conditions_of(question: Question) -> Iterator[str]:
@@ -210,6 +218,10 @@ def text(name: str) -> str:
     return (packaged("rooflens.collector.trace") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
+ENGINES = pa.schema(
+    [pa.field("digest", pa.string())]
+    + [pa.field(name, pa.int64()) for name in ("engine", "engine_devices", "engine_pool_blocks")]
+)
 CELLS_SCHEMA = pa.schema(
     [pa.field(name, pa.int64()) for name in ("engine", *(name for name, _ in CELL_KEYS[1:]))]
     + [pa.field(name, pa.float64()) for name, _ in CELL_SUMS]

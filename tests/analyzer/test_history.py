@@ -148,7 +148,8 @@ def test_no_step_at_all_is_one_line() -> None:
 def test_the_worst_window_is_named_with_its_term() -> None:
     rows = [whole_cell(0, window) for window in range(30)]
     rows[4] |= {"observed_s": 5.0, "compared_observed_s": 5.0, "reached_observed_s": 5.0, "observed_max_s": 4.7}
-    rows[9] |= {"observed_s": 2.0, "compared_observed_s": 2.0, "reached_observed_s": 2.0, "device_s": 0.3}
+    rows[9] |= {"observed_s": 2.0, "compared_observed_s": 2.0, "reached_observed_s": 2.0, "device_s": 0.3,
+        "device_observed_s": 2.0}  # fmt: skip
     rows[12] |= {"observed_s": 1.0, "compared_observed_s": 1.0, "reached_observed_s": 1.0}
     first, second, third = history_of(made_cells(rows, [ONE]), most=3).worst_windows
     assert (first.start_unix_s, first.term, first.wasted_device_s) == pytest.approx((40.0, "one step", 9.6))

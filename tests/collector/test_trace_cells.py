@@ -67,7 +67,7 @@ def test_recorded_steps_are_summed_as_numpy_sums_them(name: str, tmp_path: Path)
     table = to_arrow(TraceRows(facts, ring.steps, analyse_engine(ring.steps, ring.info, hardware)))
     written(tmp_path, table, facts)
     cells = asked(tmp_path)
-    assert_equal(as_rows(cells), by_numpy(table, WIDTH_S))
+    assert_equal(as_rows(cells), by_numpy(table, WIDTH_S, pool_blocks=ring.info.kv_blocks))
     seconds = ring.steps["observed_s"][ring.steps.where("observed_s")]
     bins, counts = np.unique(bin_of(seconds[seconds > 0]), return_counts=True)
     found = dict(zip(cells.histogram["bin"].tolist(), np.zeros(len(cells.histogram["bin"])), strict=True))
