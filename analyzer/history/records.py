@@ -155,6 +155,7 @@ class ChangePoint:
     confidence: float
     cost_device_s: float | None
     text: str
+    kind: str = "step"  # "drift", or "mix" where the traffic moved with it
 
 
 @dataclass(frozen=True, slots=True)

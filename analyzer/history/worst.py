@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rooflens.analyzer.history.amounts import slowdown
-from rooflens.analyzer.history.change_points import ratios_of, usual_of
 from rooflens.analyzer.history.phases import kind_name
+from rooflens.analyzer.history.ratio_series import ratios_of, usual_of
 from rooflens.analyzer.history.records import WorstWindow
 from rooflens.analyzer.history.sums import Column, Groups, Table, by_group, known, ratio, sums_by, unique_rows
 from rooflens.model_records import Bound
