@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from rooflens.collector.trace.condition import COLUMN_TYPES, checked, failed, quoted
 from rooflens.collector.trace.duck import at_once, closed, memory_bytes
 from rooflens.collector.trace.files import Progress, TraceFiles
+from rooflens.collector.trace.lengths import lengths, longest_of, longest_usual_s
 from rooflens.collector.trace.merging import Merger
 from rooflens.collector.trace.partials import (
     Group,
@@ -28,6 +30,7 @@ from rooflens.trace_records import Cells, TraceFacts, TraceFilter
 WIDTHS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 86400.0)
 MOST_WINDOWS, LEAST_WINDOWS = 400, 12
 MOST_PAIRS = 20_000  # of window and engine: each has some cells of some 400 bytes
+LEAST_ROWS = 3  # of the longest usual ones in a window
 AHEAD = 2  # groups that each thread may be ahead of the merge
 
 
@@ -109,16 +112,20 @@ def facts_by_engine(files: TraceFiles) -> list[TraceFacts]:
 
 
 def width_of(files: TraceFiles, chosen: TraceFilter) -> float:
-    """The smallest width that makes few windows of the period asked for."""
+    """The smallest width that makes few windows of the period asked for, none shorter than some usual rows."""
     starts = [each for each in (files.first_unix_s, chosen.from_unix_s) if each is not None]
     ends = [each for each in (files.last_unix_s, chosen.to_unix_s) if each is not None]
-    return chosen_width(min(ends) - max(starts) if starts and ends else 0.0, len(files.labels))
+    span_s = min(ends) - max(starts) if starts and ends else 0.0
+    return chosen_width(span_s, len(files.labels), longest_usual_s(files, chosen))
 
 
-def chosen_width(span_s: float, engines: int) -> float:
-    """The smallest of WIDTHS_S with which ``span_s`` and so many engines make a bounded number of windows."""
+def chosen_width(span_s: float, engines: int, longest_s: float = 0.0) -> float:
+    """The smallest of WIDTHS_S with which ``span_s`` and so many engines make a bounded number of windows, each of some
+    rows as long as ``longest_s``."""
     most = max(LEAST_WINDOWS, min(MOST_WINDOWS, MOST_PAIRS // max(1, engines)))
-    return next((width for width in WIDTHS_S if span_s / width <= most), WIDTHS_S[-1])
+    return next(
+        (width for width in WIDTHS_S if span_s / width <= most and width >= LEAST_ROWS * longest_s), WIDTHS_S[-1]
+    )
 
 
 def cells_of_table(table: pa.Table, facts: TraceFacts, chosen: TraceFilter, width_s: float | None = None) -> Cells:
@@ -126,11 +133,7 @@ def cells_of_table(table: pa.Table, facts: TraceFacts, chosen: TraceFilter, widt
     names = set(table.column_names)
     spanned = sorted(names - set(COLUMN_TYPES))
     where = checked(chosen.where, spanned)
-    if width_s is None:
-        ends = pa.compute.min_max(table.column("unix_s")).as_py() if "unix_s" in names and len(table) else {}
-        known = ends.get("min") is not None
-        width_s = chosen_width(ends["max"] - ends["min"] if known else 0.0, 1)
-    question = Question(width_s, chosen.from_unix_s, chosen.to_unix_s, where)
+    question = Question(width_s or 1.0, chosen.from_unix_s, chosen.to_unix_s, where)
     missing = [f"NULL::{kind} AS {quoted(name)}" for name, kind in COLUMN_TYPES.items() if name not in names]
     conditions = " AND ".join(conditions_of(question)) or "true"
     devices, pool = sizes_of(facts)
@@ -143,6 +146,7 @@ def cells_of_table(table: pa.Table, facts: TraceFacts, chosen: TraceFilter, widt
             f"{'NULL' if pool is None else pool}::BIGINT AS engine_pool_blocks FROM {steps} WHERE {conditions}"
         )
         try:
+            width_s = width_s or _width_on(connection)
             merger.add(sums(connection, width_s))
         except Exception as error:
             raise (failed(where or "", error) or error) from None
@@ -150,6 +154,12 @@ def cells_of_table(table: pa.Table, facts: TraceFacts, chosen: TraceFilter, widt
     if not len(cells.columns["rows"]):
         raise RooflensError(_none(chosen, []))
     return cells
+
+
+def _width_on(connection: Any) -> float:
+    """The width for one engine's steps that are ``chosen`` here."""
+    ((first, last),) = connection.sql("SELECT min(unix_s), max(unix_s) FROM chosen").fetchall()
+    return chosen_width(0.0 if first is None else last - first, 1, longest_of(lengths(connection)))
 
 
 def _none(chosen: TraceFilter, problems: Sequence[str]) -> str:

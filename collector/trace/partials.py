@@ -7,10 +7,10 @@ the order of the groups. Who works out which group, and when, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files as packaged
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE, TraceFa
 
 GROUP_ROWS = 1_000_000  # of one group, unless a file has more: a second of work, far more than a query costs
 GROUP_FILES = 512
+Answer = TypeVar("Answer")
 LEAST_US = 0.01  # shorter times share a bin of the histogram
 
 
@@ -142,11 +143,16 @@ def _alone(group: Group, url: str) -> Group:
 
 def _summed(group: Group, question: Question) -> Partial:
     limit_bytes = question.limit_bytes or memory_bytes() // at_once()
+    return on_chosen(group, question, limit_bytes, lambda connection: sums(connection, question.width_s))
+
+
+def on_chosen(group: Group, question: Question, limit_bytes: int, ask: Callable[[Any], Answer]) -> Answer:
+    """What ``ask`` answers on a connection that shows the rows of a group that were asked for as ``chosen``."""
     with reading([*group.earlier, *group.urls], limit_bytes) as connection:
         engines = [dict(zip(ENGINES.names, one, strict=True)) for one in group.engines]
         connection.register("engines", pa.Table.from_pylist(engines, ENGINES))
         connection.execute(chosen_view(group, question))
-        return sums(connection, question.width_s)
+        return ask(connection)
 
 
 def sums(connection: Any, width_s: float) -> Partial:
