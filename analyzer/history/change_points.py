@@ -165,7 +165,8 @@ def _drift(table: Table, series: list[Series], width_s: float, label: str, looke
         return []
     first, last = float(one.window[0]) * width_s, float(one.window[-1] + 1) * width_s
     part = (one.window - one.window[0]) / max(1, one.window[-1] - one.window[0])
-    cost = float((one.weight * -np.expm1(-fit.move * part)).sum()) * int(table.devices[one.engine])
+    weight = one.weight * table.devices_at(one.engine, one.window)
+    cost = float((weight * -np.expm1(-fit.move * part)).sum())
     begin, end = (f"{datetime.fromtimestamp(each, UTC):%H:%M:%S}" for each in (first, last))
     factor = math.exp(fit.move)
     return [
@@ -192,4 +193,5 @@ def _cost(table: Table, seen: Seen, start: int, end: int | None) -> float:
     if end is not None:
         rows &= seen.series.window < end
     longer = 1 - math.exp(-seen.level.move)
-    return float(seen.series.weight[rows].sum()) * longer * int(table.devices[seen.series.engine])
+    devices = table.devices_at(seen.series.engine, seen.series.window[rows])
+    return float((seen.series.weight[rows] * devices).sum()) * longer

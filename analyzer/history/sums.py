@@ -42,6 +42,15 @@ class Table:
         """The cells selected by an index array or a mask."""
         return Table({name: column[rows] for name, column in self.columns.items()}, self.devices, self.basis)
 
+    def devices_at(self, engine: int, windows: Groups) -> Column:
+        """The devices of an engine in ``windows``, shape (windows,): of one with a restart the mean over its time."""
+        mine = self.take(self.columns["engine"] == engine)
+        found, place = np.unique(mine["window"], return_inverse=True)
+        busy = [by_group(mine[name], place.reshape(-1), len(found)) for name in ("busy_device_s", "observed_s")]
+        at = np.minimum(np.searchsorted(found, windows), max(0, len(found) - 1))
+        of_window: Column = np.where(busy[1] > 0, busy[0] / np.where(busy[1] > 0, busy[1], 1.0), self.devices[engine])
+        return of_window[at]
+
     @property
     def one_basis(self) -> str | None:
         """What waste is against, in one word over all engines."""

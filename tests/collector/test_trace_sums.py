@@ -193,3 +193,11 @@ def test_a_state_counts_for_as_long_as_it_lasts(tmp_path: Path) -> None:
 def test_states_of_rows_without_times_are_means_over_rows() -> None:
     steps = made(np.arange(1, 11).astype(float), 0.5, {"observed_s": np.ones(10, bool)}, waiting=np.arange(10))
     assert of_table(steps, width_s=5.0).totals.waiting_mean == pytest.approx(4.5)
+
+
+def test_what_a_change_cost_counts_the_devices_of_its_time(tmp_path: Path) -> None:
+    jitter = 1 + 0.01 * np.sin(np.arange(600) * 1.7)
+    slower = np.where(np.arange(600) < 300, 0.04, 0.05) * jitter
+    runs = ((run_of(1, 4), made(np.arange(600) * 0.1, slower)), (run_of(2, 1), made(100.0 + np.arange(20), 0.05)))
+    (change,) = (one for one in told(kept(tmp_path, *runs), width_s=1.0).change_points if one.regimes != ())
+    assert change.cost_device_s == pytest.approx(300 * 0.01 * 4 + 20 * 0.01, rel=0.05)
