@@ -84,6 +84,16 @@ class Devices:
             ring.close()
 
 
+def uuids_beside(folder: Path, engine: RingHeader) -> tuple[str, ...]:
+    """The devices that the workers of an engine name whose ring lies in ``folder``, dead or alive."""
+    found: dict[str, None] = {}
+    for place in _listed(folder):
+        with contextlib.suppress(Exception), contextlib.closing(DeviceReader(place[0] / place[1])) as ring:
+            if ring.belongs_to(engine):
+                found |= dict.fromkeys(ring.device_uuids)
+    return tuple(found)
+
+
 def _listed(folder: Path) -> list[Place]:
     """The rings of device times in a folder; none where it is unfit, which the engines' own rings tell of."""
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from rooflens.pipeline.labels import Key, model_name
 from rooflens.pipeline.pages import with_model
 from rooflens.pipeline.ring_reader import PRIMED_STEPS, said
 from rooflens.protocols import Batch
-from rooflens.records import RingEvent
+from rooflens.records import EngineInfo, RingEvent
 from rooflens.trace_records import TraceEvents, TraceFacts, TraceRows
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ FEWEST_SLOTS, MOST_SLOTS = 32, 4096  # of one read: about a second's, for each h
 PIECE_STEPS = 4096  # that are analysed and handed over at once
 MOST_WAITING_ROWS = 65_536  # handed over and not written; with more there would be no room for the steps of now
 PACE_S = 0.25
+PATIENCE_S = 3.0  # for the devices of an engine that neither it nor its workers name
 CLOSE_S = 2.0
 MOST_PROBLEMS = 4
 
@@ -46,13 +47,15 @@ MOST_PROBLEMS = 4
 class Old:
     """A ring with steps from before the sidecar: up to sequence ``until``, None for all of one whose engine is dead.
 
-    ``run`` is what the trace calls it, ``key`` its engine's label, None for one that was never watched.
+    ``run`` is what the trace calls it, ``key`` its engine's label, None for one that was never watched. ``uuids`` asks
+    which devices it is known to run on, the same that decide about the calibration of its steps of now.
     """
 
     path: Path
     run: str
     until: int | None
     key: Key | None
+    uuids: Callable[[], tuple[str, ...]] = tuple
 
 
 @dataclass(slots=True)
@@ -118,43 +121,42 @@ class Resume:
                 after = max(0, (cursor or 0) - PRIMED_STEPS)
                 source.close()
                 source = RingSource(old.path, after=after, spans_of=spans_of_engine)
-                if not self._read(_Reading(source, cursor or 0, until, cursor is None), old.run, old.key):
+                if not self._read(_Reading(source, cursor or 0, until, cursor is None), old):
                     return
             self._cursors.older_taken(old.run, until)
         finally:
             source.close()
 
-    def _read(self, reading: _Reading, run: str, key: Key | None) -> bool:
+    def _read(self, reading: _Reading, old: Old) -> bool:
         """Whether all of it was handed over."""
         piece = _Piece()
         while not self._stop.is_set():
             more = reading.into(piece)
             if piece.rows >= PIECE_STEPS or not more:
-                if not self._hand(piece, run, key, reading.source):
+                if not self._hand(piece, old, reading.source):
                     return False
                 piece = _Piece()
             if not more:
                 return True
         return False
 
-    def _hand(self, piece: _Piece, run: str, key: Key | None, source: RingSource) -> bool:
+    def _hand(self, piece: _Piece, old: Old, source: RingSource) -> bool:
         while self._waiting_rows() + piece.rows > MOST_WAITING_ROWS:
             if self._stop.wait(PACE_S):
                 return False
         info = with_model(source.info, self._model_config)
         steps = concatenated([batch.steps for batch in piece.batches])
         hardware, calibrations = self._roof
-        uuids = info.device_uuids if info is not None else ()
-        calibration = calibration_of_engine(calibrations, uuids, here=True)
+        calibration = calibration_of_engine(calibrations, self._uuids(old, info), here=True)
         roofline, problem = roofline_of(info, hardware, calibration)
         analysis = None
         if roofline is not None and info is not None and len(steps):
             analysis, problem = analysed(roofline, steps, info.engine, SourceKind.RING)
         facts = TraceFacts(
-            run=run,
+            run=old.run,
             host=self._host,
-            model_name=key[0] if key else model_name(info),
-            engine=key[1] if key else str(source.file.header.rank),
+            model_name=old.key[0] if old.key else model_name(info),
+            engine=old.key[1] if old.key else str(source.file.header.rank),
             source=SourceKind.RING,
             info=info,
             hardware=None if problem == NOT_ITS_HARDWARE else hardware,
@@ -168,6 +170,15 @@ class Resume:
         if piece.events:
             self._writer.put(TraceEvents(facts, events=tuple(piece.events)))
         return True
+
+    def _uuids(self, old: Old, info: EngineInfo | None) -> tuple[str, ...]:
+        """The devices of the engine; where they decide, a moment is waited for those that drivers tell of."""
+        until_s = time.monotonic() + PATIENCE_S
+        several = len({one.identity.device_uuid for one in self._roof[1]}) > 1
+        while not (uuids := old.uuids() or (info.device_uuids if info is not None else ())):
+            if not several or old.key is None or time.monotonic() >= until_s or self._stop.wait(PACE_S):
+                break
+        return uuids
 
     def _waiting_rows(self) -> int:
         """About how many of the rows handed over here are not written yet."""

@@ -20,6 +20,7 @@ from rooflens.findings import Finding
 from rooflens.live_records import EngineView
 from rooflens.metric_records import Sample
 from rooflens.model_records import StepAnalysis
+from rooflens.pipeline.devices import uuids_beside
 from rooflens.pipeline.engine_trace import RUN_DIGITS, EngineTrace, run_of_ring
 from rooflens.pipeline.trace_cursors import TraceCursors
 from rooflens.pipeline.trace_resume import Old, Resume
@@ -96,7 +97,7 @@ class Tracing:
             name = run_of_ring(ring.path.name, ring.header.created_unix_ns)
             self._cursors.follow(name)
             if self._cursors.kept and (ring.attached_at or 0) > (self._cursors.get(name) or 0):
-                self._resume.add(Old(ring.path, name, ring.attached_at, engine.key))
+                self._resume.add(Old(ring.path, name, ring.attached_at, engine.key, lambda: engine.device_uuids))
         tap = EngineTrace(engine, name, self._host, self._writer, timed, self._cursors.put)
         self._taps[run] = tap
         engine.tap = partial(self._take, run, tap)
@@ -104,7 +105,8 @@ class Tracing:
     def _pass(self, path: Path) -> None:
         file = RingFile(path)
         file.close()
-        self._resume.add(Old(path, run_of_ring(path.name, file.header.created_unix_ns), None, None))
+        run = run_of_ring(path.name, file.header.created_unix_ns)
+        self._resume.add(Old(path, run, None, None, lambda: uuids_beside(path.parent, file.header)))
 
     def turn(self, views: Mapping[str, EngineView], passed: Sequence[Path] = ()) -> None:
         """The end of a turn of the loop: findings, and what was kept back.
