@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rooflens import __version__
 from rooflens.collector.trace.arrays import numbers_of
 from rooflens.collector.trace.facts import FactsBook, device_from_json, facts_from_json, with_shared
 from rooflens.collector.trace.place import ASIDE, FOLDER_MODE, put
+from rooflens.collector.trace.whole import sealed, with_room
 from rooflens.device_records import DeviceFacts
 from rooflens.records import RooflensError
 from rooflens.trace_records import METADATA_KEY, TRACE_SCHEMA, TraceFacts
@@ -120,8 +122,9 @@ def encoded(
         store_schema="host" in names,  # five kilobytes, only for the dictionary of beside.HOST
     ) as writer:
         writer.write_table(bare, row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(metadata_of(facts, table, devices, book))
-    return sink.getvalue()
+        said = with_room(metadata_of(facts, table, devices, book)[METADATA_KEY])
+        writer.add_key_value_metadata({METADATA_KEY: said})
+    return pa.py_buffer(sealed(bytearray(sink.getvalue()), said))
 
 
 def write_file(path: Path, table: pa.Table, facts: Sequence[TraceFacts], devices: Sequence[DeviceFacts] = ()) -> int:
@@ -178,9 +181,14 @@ def footer_of(path: str, metadata: pq.FileMetaData, known: dict[str, TraceFacts]
                 for digest, each in with_shared(data).items()
             },
             runs={str(run): RunRange(*map(int, each)) for run, each in data.get("runs", {}).items()},
-            first_unix_s=data.get("first_unix_s"),
-            last_unix_s=data.get("last_unix_s"),
+            first_unix_s=_time(data.get("first_unix_s")),
+            last_unix_s=_time(data.get("last_unix_s")),
             devices={str(uuid): device_from_json(each) for uuid, each in data.get("devices", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RooflensError(f"{path}: its metadata is damaged ({type(error).__name__})") from None
+
+
+def _time(value: Any) -> float | None:
+    """Seconds, None for what is no number."""
+    return float(value) if isinstance(value, int | float) and isfinite(value) else None

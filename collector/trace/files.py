@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from rooflens.collector.trace.file import Footer, footer_of
 from rooflens.collector.trace.listing import HOUR_S, SUFFIX, Listed, is_local, is_trace, listed, opened, reason
 from rooflens.collector.trace.overlaps import Overlaps, overlaps_of
+from rooflens.collector.trace.plausible import fault_of, with_times
+from rooflens.collector.trace.whole import checked
 from rooflens.records import RooflensError
 from rooflens.trace_records import TraceFacts, TraceFilter, TraceTable
 
@@ -31,7 +33,8 @@ class TraceFile:
     """One file of steps: ``url`` is its path, or its URL where it is not local; ``columns`` their names and types.
 
     ``earlier`` are the files with smaller URLs that may hold some of its steps too: those count as theirs. ``repeats``
-    is whether it may hold a step twice.
+    is whether it may hold a step twice. ``clock_offsets_s`` are how far wall times lie from the host's clock, as the
+    statistics of columns tell: all about the same where the clock was not set; none where not every step tells both.
     """
 
     url: str
@@ -39,6 +42,7 @@ class TraceFile:
     columns: Columns
     earlier: tuple[str, ...] = ()
     repeats: bool = False
+    clock_offsets_s: tuple[float, ...] = ()
 
     @property
     def first_unix_s(self) -> float:
@@ -79,11 +83,14 @@ class TraceFiles:
         return tuple(sorted({facts.label for facts in self.facts.values()}))
 
 
-def find_trace(places: Sequence[str], chosen: TraceFilter, progress: Progress | None = None) -> TraceFiles:
+def find_trace(
+    places: Sequence[str], chosen: TraceFilter, progress: Progress | None = None, for_rows: bool = True
+) -> TraceFiles:
     """The files at ``places`` that can hold steps of ``chosen``.
 
     What cannot be read, is newer than this rooflens or is no trace is left out and said in ``problems``. RooflensError
-    in one line, with what there is, where nothing is left.
+    in one line, with what there is, where nothing is left. ``for_rows`` False is for whoever will not read the rows:
+    then no checksum is looked at, which reads every byte of the files.
     """
     problems: list[str] = []
     entries = _entries(places, TraceTable.STEPS, problems)
@@ -93,6 +100,8 @@ def find_trace(places: Sequence[str], chosen: TraceFilter, progress: Progress | 
     files, faults = _footers(named, progress)
     problems += faults
     kept = _kept(files, chosen)
+    if for_rows:
+        kept = _whole(kept, problems, progress)
     if not kept:
         raise RooflensError(_nothing(entries, named, files, chosen, problems))
     kept.sort(key=lambda file: (file.first_unix_s, file.url))
@@ -156,13 +165,30 @@ def _footer(entry: Listed, known: dict[str, TraceFacts]) -> TraceFile | str:
         metadata = metadata_of_file(entry.url)
         schema = metadata.schema.to_arrow_schema()
         columns = tuple((name, str(kind)) for name, kind in zip(schema.names, schema.types, strict=True))
-        footer = footer_of(entry.url, metadata, known)
+        footer = with_times(footer_of(entry.url, metadata, known))
     except RooflensError as error:
         return str(error)
-    missing = {"facts", "run", "sequence", "unix_s"} - {name for name, _ in columns}
-    if missing:
-        return f"{entry.url}: no steps of a trace: it has no column {', '.join(sorted(missing))}"
-    return TraceFile(entry.url, footer, columns)
+    except (pa.ArrowException, ValueError):
+        return f"{entry.url}: damaged: its columns cannot be read"
+    if fault := fault_of(schema):
+        return f"{entry.url}: {fault}"
+    return TraceFile(entry.url, footer, columns, clock_offsets_s=_clock_offsets(metadata))
+
+
+def _clock_offsets(metadata: Any) -> tuple[float, ...]:
+    """The least and the largest wall time less the host's own, over groups of rows."""
+    names = metadata.schema.names
+    if "output_monotonic_s" not in names:
+        return ()
+    places = names.index("unix_s"), names.index("output_monotonic_s")
+    found: list[float] = []
+    for at in range(metadata.num_row_groups):
+        group = metadata.row_group(at)
+        wall, own = (group.column(place).statistics for place in places)
+        if not all(each is not None and each.has_min_max and each.null_count == 0 for each in (wall, own)):
+            return ()
+        found += [wall.min - own.min, wall.max - own.max]
+    return (min(found), max(found)) if found else ()
 
 
 def metadata_of_file(url: str) -> Any:
@@ -183,6 +209,22 @@ def metadata_of_file(url: str) -> Any:
 
 def _kept(files: Sequence[TraceFile], chosen: TraceFilter) -> list[TraceFile]:
     return [file for file in files if _within(file, chosen) and _has_engine(file, chosen)]
+
+
+def _whole(files: Sequence[TraceFile], problems: list[str], progress: Progress | None) -> list[TraceFile]:
+    """Those whose bytes are what was written; a line in ``problems`` for each of the others."""
+
+    def tell(number: int) -> None:
+        if progress is not None:
+            progress(f"checking {len(files):,} files", number / len(files))
+
+    kept = []
+    for file, line in zip(files, checked([file.url for file in files], tell), strict=True):
+        if line is None:
+            kept.append(file)
+        else:
+            problems.append(line)
+    return kept
 
 
 def _within(file: TraceFile, chosen: TraceFilter) -> bool:
@@ -218,7 +260,7 @@ def _nothing(
     problems: Sequence[str],
 ) -> str:
     """Why no file is left, and what there is."""
-    if named and not files:
+    if named and (not files or len(problems) >= len(named)):
         rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return (problems[0] + rest) if problems else f"{named[0].url}: no steps in any file"
     within = [file for file in files if _within(file, chosen)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -136,12 +137,24 @@ def _below(filesystem: Any, place: str, table: TraceTable, problems: list[str]) 
             for name in names:
                 path = os.path.join(folder, name)
                 if name.endswith(SUFFIX) and not name.startswith(".") and not _of_other_table(path, place, table):
+                    if _is_special(path):
+                        problems.append(f"{path}: no regular file: left out")
+                        continue
                     yield path, None
         return
     for path, info in filesystem.find(place, detail=True).items():
         name = path.rpartition("/")[2]
         if name.endswith(SUFFIX) and not name.startswith(".") and not _of_other_table(path, place, table):
             yield path, info.get("size")
+
+
+def _is_special(path: str) -> bool:
+    """Whether it is a pipe, a device or the like, which may never end; a link that leads nowhere is not."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 def _of_other_table(path: str, place: str, table: TraceTable = TraceTable.STEPS) -> bool:

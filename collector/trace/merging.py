@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rooflens.collector.trace.duck import connected
 from rooflens.collector.trace.partials import CELLS_SCHEMA, HISTOGRAM_SCHEMA, Partial, text
+from rooflens.collector.trace.plausible import LEFT_OUT
 from rooflens.trace_records import CELL_KEYS, CELL_SUMS, Cells, TraceFacts
 
 FOLD_ROWS = 400_000  # of partials that wait: some 200 MB
@@ -60,7 +61,7 @@ class Merger:
         lines = [*problems, *self.problems]
         if untimed:
             table, left_out = _timed(table)
-            lines.append(f"{left_out} rows have no wall time: left out")
+            lines.append(LEFT_OUT.format(left_out))
         table = table.sort_by([(name, "ascending") for name, _ in CELL_KEYS])
         bins = bins.sort_by([(name, "ascending") for name in ("engine", "kind", "bin")])
         columns: dict[str, NDArray[Any]] = {name: table.column(name).to_numpy() for name, _ in CELL_KEYS}

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from rooflens.collector.trace.condition import COLUMN_TYPES, failed, one_line, quoted
+from rooflens.collector.trace.condition import failed, one_line
 from rooflens.collector.trace.duck import at_once, closed, connected, memory_bytes, sql_text
 from rooflens.collector.trace.files import TraceFile, TraceFiles
 from rooflens.collector.trace.listing import is_local, opened
+from rooflens.collector.trace.plausible import columns_sql, is_finite
 from rooflens.records import RooflensError
 from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE, TraceFacts
 
@@ -29,13 +30,17 @@ LEAST_US = 0.01  # shorter times share a bin of the histogram
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of each group; ``where`` was checked, ``limit_bytes`` is what one thread may use."""
+    """What is asked of each group; ``where`` was checked, ``limit_bytes`` is what one thread may use.
+
+    With ``finite`` numbers that are none are not known; this is asked only of groups that have some.
+    """
 
     width_s: float
     from_unix_s: float | None = None
     to_unix_s: float | None = None
     where: str | None = None
     limit_bytes: int | None = None
+    finite: bool = False
 
 
 Known = tuple[str, int, int, int | None]  # see Group.engines
@@ -143,7 +148,10 @@ def _alone(group: Group, url: str) -> Group:
 
 def _summed(group: Group, question: Question) -> Partial:
     limit_bytes = question.limit_bytes or memory_bytes() // at_once()
-    return on_chosen(group, question, limit_bytes, lambda connection: sums(connection, question.width_s))
+    found = on_chosen(group, question, limit_bytes, lambda connection: sums(connection, question.width_s))
+    if question.finite or is_finite(found.cells):
+        return found
+    return _summed(group, replace(question, finite=True))
 
 
 def on_chosen(group: Group, question: Question, limit_bytes: int, ask: Callable[[Any], Answer]) -> Answer:
@@ -185,12 +193,13 @@ def _remote(filesystems: Mapping[str, Any], limit_bytes: int | None) -> Any:
 
 def chosen_view(group: Group, question: Question) -> str:
     """The rows of a group that were asked for, each once, as the view that part.sql reads."""
-    names = set(group.columns)
-    missing = [f"NULL::{kind} AS {quoted(name)}" for name, kind in COLUMN_TYPES.items() if name not in names]
+    columns = columns_sql(group.columns, group.urls, question.finite or question.where is not None)
     listed = ", ".join(f"'{sql_text(url)}'" for url in group.urls)
     extra = ", filename = true, file_row_number = true" if group.doubled else ""
-    steps = f"SELECT {', '.join(['*', *missing])} FROM read_parquet([{listed}], hive_partitioning = false{extra})"
-    conditions = list(conditions_of(question))
+    within = " AND ".join(conditions_of(replace(question, where=None))) or "true"
+    read = f"read_parquet([{listed}], hive_partitioning = false{extra}) AS steps WHERE {within}"
+    steps = f"SELECT {columns} FROM {read}"
+    conditions = [f"(\n{question.where}\n)"] if question.where is not None else []
     if group.doubled:
         conditions.append(_once(group))
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""

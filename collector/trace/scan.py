@@ -17,12 +17,15 @@ from rooflens.collector.trace.duck import closed
 from rooflens.collector.trace.file import footer_of
 from rooflens.collector.trace.files import TraceFile, TraceFiles, beside_urls, is_meant, metadata_of_file
 from rooflens.collector.trace.listing import is_local, opened, reason
+from rooflens.collector.trace.plausible import LEFT_OUT, tidy
 from rooflens.collector.trace.schema import steps_of
+from rooflens.collector.trace.whole import check
 from rooflens.records import RooflensError, StepTable
 from rooflens.trace_records import TraceFacts, TraceFilter, TraceTable
 
 PART_ROWS = 100_000
 KEYS = ("facts", "run", "sequence", "unix_s")
+KIND = "kind"  # which every reader of whole steps asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,17 @@ def parts_of(
     older file lacks is null. A file that cannot be read becomes a line in ``problems`` and the others are given;
     without ``problems`` RooflensError is raised.
     """
-    condition = _Condition.of(files, chosen)
+    condition, left_out = _Condition.of(files, chosen), 0
     for file in files.files:
         try:
             for batch in _batches(file, _wanted(file, columns, condition)):
-                yield from _split(_filtered(batch, chosen, condition), files, columns)
+                rows, lost = tidy(batch, [file.url])
+                left_out += lost
+                yield from _split(_filtered(rows, chosen, condition), files, columns)
         except (pa.ArrowException, OSError) as error:
             _told(file.url, error, problems)
+    if left_out and problems is not None:
+        problems.append(LEFT_OUT.format(left_out))
 
 
 def events_of(
@@ -62,6 +69,7 @@ def events_of(
             facts = {
                 d: each for d, each in footer_of(url, metadata_of_file(url)).facts.items() if is_meant(each, chosen)
             }
+            check(url)
             for batch in _batches_of(url, None):
                 table = _within(batch, chosen, "unix_s")
                 table = table.filter(pc.is_in(table.column("facts"), pa.array(list(facts), pa.string())))
@@ -76,6 +84,7 @@ def counters_of(files: TraceFiles, chosen: TraceFilter, problems: list[str] | No
     hosts = pa.array(sorted({facts.host for facts in files.facts.values()}), pa.string())
     for url in beside_urls(files.places, TraceTable.COUNTERS, chosen):
         try:
+            check(url)
             for batch in _batches_of(url, None):
                 table = _within(batch, chosen, "end_unix_s")
                 if chosen.engines:
@@ -84,6 +93,12 @@ def counters_of(files: TraceFiles, chosen: TraceFilter, problems: list[str] | No
                     yield table
         except (pa.ArrowException, OSError, KeyError, RooflensError) as error:
             _told(url, error, problems)
+
+
+def meant_rows(table: pa.Table, files: TraceFiles, chosen: TraceFilter) -> pa.Table:
+    """The steps of ``table`` for which the condition of ``chosen`` holds, such as on bounds that were made anew."""
+    condition = _Condition.of(files, chosen)
+    return table if condition is None or not table.num_rows else condition.rows(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +200,8 @@ def _split(table: pa.Table, files: TraceFiles, columns: Sequence[str] | None) ->
     if columns is not None:
         names = dict.fromkeys([*KEYS, *columns])
         table = table.select([name for name in names if name in table.column_names])
+    elif KIND not in table.column_names:
+        table = table.append_column(KIND, pa.nulls(len(table), pa.int64()))
     column = table.column("facts")
     for digest in pc.unique(column).to_pylist():
         facts = files.facts.get(digest)

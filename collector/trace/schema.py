@@ -68,7 +68,8 @@ def _bounds(analysis: StepAnalysis | None, count: int) -> dict[str, pa.Array]:
 
 
 def steps_of(table: pa.Table) -> StepTable:
-    """The steps of a table with columns of step_schema, some or all; a column that is null throughout is absent.
+    """The steps of a table with columns of step_schema, some or all; a column that is null throughout is absent, but
+    for ``kind``, which is then unknown for every step.
 
     Rows of an older or newer schema give the columns that are known here.
     """
@@ -80,7 +81,7 @@ def steps_of(table: pa.Table) -> StepTable:
         except KeyError:
             continue
         chunk = table.column(name)
-        if chunk.null_count == len(chunk) and len(chunk):
+        if chunk.null_count == len(chunk) and len(chunk) and name != "kind":
             continue
         columns[name], mask = numbers(chunk, np.int64 if kind == "i" else np.float64)
         if mask is not None:

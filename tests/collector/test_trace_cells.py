@@ -166,7 +166,7 @@ def test_rows_without_a_wall_time_are_left_out_and_said(tmp_path: Path) -> None:
     written(tmp_path, table, facts_of())
     cells = asked(tmp_path)
     assert cells.columns["rows"].sum() == 90
-    assert cells.problems == ("10 rows have no wall time: left out",)
+    assert cells.problems == ("10 rows have no wall time, or one far from the hour of their file: left out",)
 
 
 def test_a_value_that_is_no_number_does_not_spoil_a_sum(tmp_path: Path) -> None:
