@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import hypot
 
 import numpy as np
 
-from rooflens.analyzer.diff.channels import LEAST_CELL_STEPS, Channel, Ground, channel
+from rooflens.analyzer.diff.channels import Channel, Ground, channel, mean_channel
 from rooflens.analyzer.diff.fit import QUIET, Fit, expected, tilts
+from rooflens.analyzer.diff.matching import LEAST_CELL_STEPS, across_contexts, matching
 from rooflens.analyzer.diff.noise import draws_of
-from rooflens.analyzer.diff.result import Change, Comparison, RegimeChange, SideFigures, Verdict
-from rooflens.analyzer.diff.steps import LEAST_STEPS, Column, Index, Run, joined, regime_name, thinned
-from rooflens.analyzer.diff.terms import parts_of, terms
-from rooflens.analyzer.diff.verdict import Thresholds, decide, judged, restlessness, run_floor
+from rooflens.analyzer.diff.result import Change, Comparison, RegimeChange, SideFigures, TermChange, Verdict
+from rooflens.analyzer.diff.steps import LEAST_STEPS, Index, Run, joined, regime_name, thinned
+from rooflens.analyzer.diff.terms import parts_of, slow_steps, terms
+from rooflens.analyzer.diff.verdict import (
+    ENOUGH_RUNS,
+    RUN_FLOOR,
+    Seen,
+    Thresholds,
+    decide,
+    judged,
+    restlessness,
+    run_floor,
+    slow_floor,
+)
 
 MOST_ROWS = 200_000  # of a side: more steps make no interval narrower, only the wait longer
 STRETCH = 3  # steps
 QUICKEST = 0.02  # the quantile of the quickest stretches
-PERCENT_MOVED = 0.05  # the disturbed part of a step must differ by so much to be remarked on
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,7 @@ class Both:
     side: Index
     ground: Ground
     fit: Fit
+    parts: tuple[float, float]  # of the time of either side that is in regimes of both
 
 
 def compare(a: Sequence[Run], b: Sequence[Run], thresholds: Thresholds | None = None) -> Comparison:
@@ -68,8 +80,8 @@ def same_steps(a: Sequence[Run], b: Sequence[Run]) -> bool:
 def _laid_together(a: Sequence[Run], b: Sequence[Run], draws: int) -> Both | None:
     rows, run = joined([*a, *b])
     side = (run >= len(a)).astype(np.int64)
-    matched, shares, _ = _matching(rows, side)
-    if not matched:
+    rows, match = across_contexts(rows, side, matching(rows, side))
+    if not match.codes:
         return None
     blocks = [np.unique(rows.block[run == number]) for number in range(len(a) + len(b))]
     ground = Ground(
@@ -80,53 +92,41 @@ def _laid_together(a: Sequence[Run], b: Sequence[Run], draws: int) -> Both | Non
         weight=rows.weight,
         counts=draws_of(blocks, draws),
         runs=(tuple(range(len(a))), tuple(range(len(a), len(a) + len(b)))),
-        matched=matched,
-        shares=shares,
+        matched=match.codes,
+        shares=match.shares,
     )
-    return Both(
-        rows, side, ground, expected(rows.step_s - rows.between_s, rows.amounts, rows.regime, side, rows.weight)
-    )
-
-
-def _matching(rows: Run, side: Index) -> tuple[tuple[int, ...], Column, tuple[float, float]]:
-    """The regimes that both sides have, the smaller part of time of each, and the part of each side in them."""
-    time_s = np.minimum(rows.step_s, 10 * np.median(rows.step_s)) * rows.weight
-    totals = [float(time_s[side == at].sum()) for at in (0, 1)]
-    found, parts = [], []
-    for code in np.unique(rows.regime):
-        of_side = [(rows.regime == code) & (side == at) for at in (0, 1)]
-        if min(int(each.sum()) for each in of_side) >= LEAST_CELL_STEPS:
-            found.append(int(code))
-            parts.append([float(time_s[each].sum()) / totals[at] for at, each in enumerate(of_side)])
-    if not found:
-        return (), np.zeros(0), (0.0, 0.0)
-    table = np.array(parts)
-    least = table.min(axis=1)
-    return tuple(found), least / least.sum(), (float(table[:, 0].sum()), float(table[:, 1].sum()))
+    fit = expected(rows.step_s - rows.between_s, rows.amounts, rows.regime, side, rows.weight)
+    return Both(rows, side, ground, fit, match.parts)
 
 
 def _compared(both: Both, a: Sequence[Run], b: Sequence[Run], limits: Thresholds) -> Comparison:
     rows, ground = both.rows, both.ground
-    _, _, matched = _matching(rows, both.side)
     tilt = [tilts(both.fit, rows.regime, both.side, rows.block, each, ground.matched) for each in ground.counts]
-    figures = [_figures(runs, matched[at], both, at) for at, runs in enumerate((a, b))]
+    figures = [_figures(runs, both.parts[at], both, at) for at, runs in enumerate((a, b))]
     disturbed = max(side.disturbed_ratio or 0.0 for side in figures)
     unrest = max(side.unrest_ratio or 0.0 for side in figures)
     limits = replace(limits, run_floor=run_floor(limits, disturbed, unrest))
-    whole = channel(ground, rows.step_s / both.fit.expected_s, QUIET, True, limits.run_floor, tilt)
-    found = terms(ground, both.fit, rows, parts_of(rows), tilt, limits)
+    whole = channel(ground, rows.step_s / both.fit.expected_s, True, limits.run_floor, tilt)
+    calmer = min(side.disturbed_ratio or 0.0 for side in figures)
+    slow = slow_steps(ground, both.fit, rows, calmer)
+    floor = hypot(limits.run_floor, slow_floor(calmer))
+    mean = mean_channel(ground, rows.step_s / both.fit.expected_s, floor, tilt).change(log=True)
+    found = (*terms(ground, both.fit, rows, parts_of(rows), tilt, limits), slow)
     change = whole.change(log=True)
-    verdict, why, by = decide(change, found, min(matched), restlessness(disturbed, unrest), limits)
+    seen = Seen(change, mean, found, min(both.parts), restlessness(disturbed, unrest), min(len(a), len(b)))
+    verdict, why, by = decide(seen, limits)
     return Comparison(
         verdict=verdict,
         why=why,
         change=change,
+        mean_change=mean,
         decided_by=by,
         a=figures[0],
         b=figures[1],
         regimes=tuple(_regime(both, whole, int(at), limits) for at in np.argsort(-ground.shares)),
         terms=found,
-        notes=tuple(_notes(figures)),
+        notes=tuple(_notes(figures, slow)),
+        within_ratio=seen.within if verdict is Verdict.SAME else None,
         thresholds=limits.as_data(),
     )
 
@@ -191,17 +191,20 @@ def _unrest(both: Both, side: int) -> tuple[float, float]:
     return above, float(quiet / quick - 1)
 
 
-def _notes(figures: Sequence[SideFigures]) -> list[str]:
+def _notes(figures: Sequence[SideFigures], slow: TermChange) -> list[str]:
     found = []
-    tails = [side.disturbed_ratio or 0.0 for side in figures]
-    if abs(tails[1] - tails[0]) >= PERCENT_MOVED:
-        more = "B" if tails[1] > tails[0] else "A"
+    runs = min(side.runs for side in figures)
+    if slow.verdict in (Verdict.WORSE, Verdict.BETTER) and runs < ENOUGH_RUNS:
         found.append(
-            f"the mean step lies {tails[0]:.0%} above the quiet one in A and {tails[1]:.0%} in B: others on the "
-            f"machine, or pauses of the engine in {more}; that is not judged, several recordings a side would tell"
+            f"the mean step lies {figures[0].disturbed_ratio or 0.0:.0%} above the quiet one in A and "
+            f"{figures[1].disturbed_ratio or 0.0:.0%} in B: pauses of the engine and others on the machine look alike; "
+            f"{ENOUGH_RUNS} recordings a side, in turn, tell them apart"
         )
-    if all(side.runs == 1 for side in figures):
-        found.append("one run a side: the noise floor is guessed from how each drifts; more runs make it a measurement")
+    if runs == 1:
+        found.append(
+            f"one run a side: that starts of one engine differ by {RUN_FLOOR:.0%} or so is assumed, and how each run "
+            f"drifts is added; {ENOUGH_RUNS} or more a side measure it"
+        )
     return found
 
 

@@ -15,7 +15,7 @@ SCALES = (1, 2, 4)  # adjacent blocks that are drawn together: of 32 blocks stre
 DRIFT_AHEAD = 2.0  # times what the variance grows from the shortest stretches to the longest
 SEED = 20
 GRADES = 1024  # values of a cell are kept to so many ranks, which bounds the memory of the bootstrap
-PRIOR_RUNS = 12  # what one run tells of the next from its own drift is worth the spread of so many more
+PRIOR_RUNS = 12  # degrees of freedom of the guess from one run a side: its drift, and what starts may differ by
 # Two-sided 95 % of Student's t by degrees of freedom.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
 
@@ -74,6 +74,28 @@ def level_of(
     middle = np.bincount(grade, ranked) / np.bincount(grade)
     whole = _quantiles(mass.sum(axis=0)[None, :], middle, quantile)[0]
     return Level(float(whole), tuple(_quantiles(each @ mass, middle, quantile) for each in counts))
+
+
+def slow_of(
+    values: Column, weight: Column, block: Index, counts: Sequence[NDArray[np.float64]], quantile: float
+) -> Level:
+    """How far the weighted mean of ``values`` lies above their ``quantile``, in parts of that: what slow steps cost."""
+    quiet = level_of(values, weight, block, counts, quantile)
+    mean = mean_of(values, weight, block, counts, quantile)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = tuple(high / low - 1 for high, low in zip(mean.drawn, quiet.drawn, strict=True))
+    return Level(mean.value / quiet.value - 1, drawn)
+
+
+def mean_of(
+    values: Column, weight: Column, block: Index, counts: Sequence[NDArray[np.float64]], quantile: float
+) -> Level:
+    """The weighted mean of ``values``; ``quantile`` is not used."""
+    blocks = counts[0].shape[1]
+    mass, heap = np.bincount(block, weight, blocks), np.bincount(block, weight * values, blocks)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = tuple((each @ heap) / (each @ mass) for each in counts)
+    return Level(float(heap.sum() / mass.sum()), drawn)
 
 
 def _quantiles(mass: NDArray[np.float64], values: Column, quantile: float) -> Column:

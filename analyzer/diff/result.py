@@ -95,7 +95,9 @@ class SideFigures:
 class Comparison:
     """The whole of it. ``decided_by`` is the term that decided where the whole alone could not; ``notes`` are lines.
 
-    ``relative`` is whether times are parts of what is reachable and no seconds.
+    ``relative`` is whether times are parts of what is reachable and no seconds. ``within_ratio`` is the most that a
+    change of the quiet or of the mean step may be where the verdict is "same": what could hide in it. ``mean_change``
+    is that of the mean step, disturbances included.
     """
 
     verdict: Verdict
@@ -110,4 +112,13 @@ class Comparison:
     notes: tuple[str, ...] = ()
     identical: bool = False
     relative: bool = False
+    within_ratio: float | None = None
+    mean_change: Change | None = None
+
+    @property
+    def deciding(self) -> Change | None:
+        """The change that the verdict is of: that of the term that decided, else of the quiet step."""
+        term = next((term for term in self.terms if term.name == self.decided_by), None)
+        return self.change if term is None else term.change
+
     thresholds: dict[str, float] = field(default_factory=dict)

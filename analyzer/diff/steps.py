@@ -21,6 +21,7 @@ NO_WORK = (StepKind.DUMMY,)
 MOST_BLOCKS, LEAST_BLOCK_STEPS = 32, 16  # of a run: blocks long enough that their levels hardly depend on each other
 LEAST_STEPS = 40  # of a run; one with fewer says nothing of itself
 KIND, BATCH = 10_000, 100  # place values of a regime's code: kind, log2 of the batch, log4 of the mean context
+ANY_CONTEXT = 99  # in the place of the context: a regime across all
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ def regime_name(code: int) -> str:
     """How a person reads it: decode, batch 4-7, context 64-255."""
     kind, batch, context = code // KIND, code % KIND // BATCH, code % BATCH
     sizes = f"{1 << batch}" if batch == 0 else f"{1 << batch}-{(2 << batch) - 1}"
+    if context == ANY_CONTEXT:
+        return f"{StepKind(kind).name.lower()}, batch {sizes}, any context"
     lengths = f"{4**context if context else 0:,}-{4 ** (context + 1) - 1:,}"
     return f"{StepKind(kind).name.lower()}, batch {sizes}, context {lengths}"
 

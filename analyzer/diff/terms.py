@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.analyzer.diff.channels import Ground, change_of, channel
-from rooflens.analyzer.diff.fit import QUIET, Fit, by_block, quiet_weight, solved
+from rooflens.analyzer.diff.channels import Ground, change_of, channel, slow_channel
+from rooflens.analyzer.diff.fit import Fit, by_block, quiet_weight, solved
 from rooflens.analyzer.diff.noise import PRIOR_RUNS
 from rooflens.analyzer.diff.result import TermChange, Verdict
 from rooflens.analyzer.diff.steps import COVARIATES, Column, Index, Run
-from rooflens.analyzer.diff.verdict import Thresholds, judged
+from rooflens.analyzer.diff.verdict import SLOW, SLOW_MATTERS, Thresholds, judged, slow_floor
 from rooflens.analyzer.sums import Mask
 
 Matrix = NDArray[np.float64]
@@ -65,15 +65,22 @@ def terms(
             continue
         ratio = seconds / fit.expected_s
         floor = HOST_FLOOR + HOST_SHARE * float(np.median(ratio))
-        change = channel(ground, ratio, QUIET, False, floor, [np.zeros_like(each) for each in tilt]).change(log=False)
+        change = channel(ground, ratio, False, floor, [np.zeros_like(each) for each in tilt]).change(log=False)
         found.append(TermChange(name, change, judged(change, limits), TOLD[name]))
-    work = channel(ground, parts.work_s / fit.expected_s, QUIET, True, limits.run_floor, tilt)
+    work = channel(ground, parts.work_s / fit.expected_s, True, limits.run_floor, tilt)
     change = work.change(log=True)
     words = "the rest of the step" if parts.beside_s is None else "the device's own time"
     found.append(TermChange(WORK, change, judged(change, limits), words))
     moved = found[-1].verdict
     found += [_supported(term, moved) for term in _slopes(ground, fit, rows, parts.work_s, work.variance, limits)]
     return tuple(found)
+
+
+def slow_steps(ground: Ground, fit: Fit, rows: Run, calmer: float) -> TermChange:
+    """How far the mean step lies above the quiet one; ``calmer`` is that of the side where it does so less."""
+    change = slow_channel(ground, rows.step_s / fit.expected_s, slow_floor(calmer)).change(log=False)
+    words = "how far the mean step lies above the quiet one: pauses, or others on the machine"
+    return TermChange(SLOW, change, judged(change, Thresholds(matters=SLOW_MATTERS)), words)
 
 
 def _supported(term: TermChange, work: Verdict) -> TermChange:

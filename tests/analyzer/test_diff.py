@@ -10,9 +10,9 @@ from made_runs import HOST_S, made_run, made_steps
 
 from rooflens.analyzer.diff.compare import compare
 from rooflens.analyzer.diff.facts import differing, other_work
-from rooflens.analyzer.diff.result import Comparison, Verdict
+from rooflens.analyzer.diff.result import Change, Comparison, Verdict
 from rooflens.analyzer.diff.steps import LEAST_STEPS, Run, regime_name, relative, run_of
-from rooflens.analyzer.diff.verdict import RUN_FLOOR, Thresholds
+from rooflens.analyzer.diff.verdict import RUN_FLOOR, Thresholds, judged
 from rooflens.records import EngineInfo, StepKind, StepTable
 
 QUICK = Thresholds(draws=80)
@@ -23,17 +23,17 @@ def term(found: Comparison, name: str) -> Verdict:
 
 
 def test_the_interval_covers_the_true_change_as_often_as_it_says() -> None:
-    """95 % intervals; the runs differ by as much as the floor says that runs do. The standard error of 200 is 1.5 %."""
+    """95 % intervals; the runs differ by as much as the floor says that runs do. The standard error of 120 is 2 %."""
     covered, worse = 0, 0
-    for seed in range(200):
+    for seed in range(120):
         a = made_run(2 * seed, steps=160, run_sd=RUN_FLOOR)
         b = made_run(2 * seed + 1, steps=160, run_sd=RUN_FLOOR, slower=0.05)
         found = compare([a], [b], Thresholds(draws=60))
         assert found.change is not None
         covered += found.change.low_ratio <= 0.05 * (1 - HOST_S / 0.012) <= found.change.high_ratio
         worse += found.verdict is Verdict.WORSE
-    assert 180 <= covered <= 199
-    assert worse >= 140  # what 160 steps allow
+    assert covered >= 108
+    assert worse >= 84  # what 160 steps allow
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -70,15 +70,86 @@ def test_slower_kv_reads_are_named() -> None:
 
 
 def test_several_runs_a_side_measure_how_far_runs_differ() -> None:
-    """Runs that differ by 4 % make the floor of 1 % a wrong guess, which their spread corrects."""
+    """Runs that differ by 6 % make the floor of 1 % a wrong guess, which their spread corrects."""
     sides = [[made_run(10 * side + at, steps=200, run_sd=0.06) for at in range(5)] for side in (1, 2)]
     several, alone = compare(*sides, QUICK), compare(sides[0][:1], sides[1][:1], QUICK)
     assert several.change is not None
     assert alone.change is not None
-    alike = compare(*[[replace(made_run(10 * s + at, steps=200)) for at in range(5)] for s in (1, 2)], QUICK)
+    alike = compare(*[[made_run(10 * s + at, steps=200) for at in range(5)] for s in (1, 2)], QUICK)
     assert alike.change is not None
     assert several.change.noise_ratio > 1.5 * alike.change.noise_ratio
     assert alike.change.noise_ratio < alone.change.noise_ratio
+
+
+def test_what_runs_differ_by_is_not_hidden_by_the_guess() -> None:
+    """Starts that differ by 3 %: three runs a side cover the truth, which they did in 67 % beside a guess of 1 %."""
+    covered = 0
+    for seed in range(40):
+        sides = [[made_run(1000 * seed + 500 * side + at, steps=80, run_sd=0.03) for at in range(3)] for side in (0, 1)]
+        change = compare(*sides, Thresholds(draws=30)).change
+        assert change is not None
+        covered += change.low_ratio <= 0 <= change.high_ratio
+    assert covered >= 34  # of 40: 95 % less two standard errors
+
+
+def test_a_run_that_drifts_tells_of_what_the_next_may_be() -> None:
+    """Each run moves by some 8 % from its start to its end, and they start alike: no change of the engine."""
+
+    def drifting(seed: int) -> Run:
+        table = made_steps(seed, steps=300)
+        end = np.random.default_rng(seed).normal(0, 0.08)
+        observed = table["observed_s"] * np.exp(np.linspace(0, end, len(table)))
+        run = run_of("drifting", StepTable({**table.columns, "observed_s": observed}))
+        assert run is not None
+        return run
+
+    verdicts = [compare([drifting(2 * n)], [drifting(2 * n + 1)], QUICK).verdict for n in range(12)]
+    assert sum(each in (Verdict.WORSE, Verdict.BETTER) for each in verdicts) <= 1
+
+
+def stalling(seed: int, part: float, times: float) -> Run:
+    """``part`` of the steps take so many ``times`` as long."""
+    table = made_steps(seed, steps=600)
+    stalled = np.random.default_rng(seed + 999).random(len(table)) < part
+    run = run_of("x", StepTable({**table.columns, "observed_s": table["observed_s"] * np.where(stalled, times, 1.0)}))
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize(("part", "times"), [(0.05, 3.0), (0.2, 1.5), (0.1, 2.0), (0.02, 8.0)])
+def test_pauses_are_never_the_same(part: float, times: float) -> None:
+    """The mean step is 10 % longer and more; one run cannot say whose pauses they are, three a side can."""
+    one = compare([stalling(1, 0, 1)], [stalling(2, part, times)], QUICK)
+    assert one.verdict is Verdict.CANNOT_TELL
+    sides = [stalling(n, 0, 1) for n in range(3)], [stalling(10 + n, part, times) for n in range(3)]
+    several = compare(*sides, QUICK)
+    assert (several.verdict, several.decided_by) == (Verdict.WORSE, "slow steps")
+    assert several.deciding is next(each.change for each in several.terms if each.name == "slow steps")
+
+
+def test_runs_of_another_pace_are_no_slow_steps() -> None:
+    sides = [[made_run(10 * side + at, steps=200, run_sd=0.04) for at in range(3)] for side in (1, 2)]
+    assert term(compare(*sides, QUICK), "slow steps") is Verdict.SAME
+
+
+def test_the_same_lies_within_the_margin_and_says_so() -> None:
+    found = compare([made_run(1, steps=800)], [made_run(2, steps=800, slower=0.02)], QUICK)
+    assert found.verdict is Verdict.SAME
+    assert found.change is not None
+    assert found.mean_change is not None
+    assert found.within_ratio == max(found.change.high_ratio, found.mean_change.high_ratio)
+    for ratio, half in ((0.1, 0.14), (0.0, 0.101), (-0.09, 0.095)):
+        assert judged(Change(ratio, ratio - half, ratio + half), QUICK) is Verdict.CANNOT_TELL
+    assert judged(Change(0.01, -0.07, 0.09), QUICK) is Verdict.SAME
+
+
+@pytest.mark.parametrize(("slower", "expected"), [(0.0, Verdict.SAME), (0.08, Verdict.WORSE)])
+def test_contexts_that_hardly_overlap_are_compared_by_a_shared_slope(slower: float, expected: Verdict) -> None:
+    found = compare([made_run(1)], [made_run(2, context=(600, 2500), slower=slower)], QUICK)
+    assert found.verdict is expected
+    assert found.regimes[0].name.endswith("any context")
+    far = compare([made_run(1)], [made_run(2, context=(6000, 25000))], QUICK)
+    assert far.verdict is Verdict.CANNOT_TELL
 
 
 def test_the_sides_are_alike() -> None:

@@ -11,7 +11,9 @@ import pytest
 from made_runs import made_steps
 from recorded_rings import unpacked
 
+from rooflens.analyzer.diff.result import Change, Comparison, SideFigures, Verdict
 from rooflens.cli import main
+from rooflens.cli.diff import exit_of
 from rooflens.cli.diff_period import placed
 from rooflens.collector.trace.file import write_file
 from rooflens.collector.trace.schema import to_arrow
@@ -44,8 +46,11 @@ def test_two_runs_of_a_real_vllm_are_the_same(tmp_path: Path, capsys: Capture) -
     a, b = (str(unpacked(name, tmp_path)) for name in ("vllm-a", "vllm-b"))
     code, data, _ = told(capsys, a, b)
     assert (code, data["verdict"]) == (0, "same")
-    assert data["noise_ratio"] < 0.15
+    assert data["noise_ratio"] < data["within_ratio"] <= data["thresholds"]["margin"]
+    assert data["noise_ratio"] < data["least_detectable_ratio"]
     assert data["facts"] == []
+    assert main(["diff", a, b]) == 0
+    assert capsys.readouterr().out.startswith(f"same within {100 * data['within_ratio']:.1f} %: ")
 
 
 def test_a_slowed_engine_is_worse_and_its_host_is_named(tmp_path: Path, capsys: Capture) -> None:
@@ -108,6 +113,20 @@ def test_noise_beyond_the_limit_is_warned_of(tmp_path: Path, capsys: Capture) ->
     assert (code, data["verdict"]) == (0, "same")
     assert "beyond --fail-if-worse" in err
     assert told(capsys, a, b, "--fail-if-worse", "0.1%", "--strict")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "strict_code", "warned"),
+    [(0.017, 0.082, 3, True), (0.031, 0.08, 1, False), (0.012, 0.028, 0, False)],
+)
+def test_a_slow_down_perhaps_beyond_the_limit_is_warned_of(
+    low: float, high: float, strict_code: int, warned: bool
+) -> None:
+    side = SideFigures(1, 1, 0, 1.0, 1.0, 0.0, 0.0)
+    found = Comparison(Verdict.WORSE, "", Change((low + high) / 2, low, high), None, side, side)
+    code, warning = exit_of(found, 0.03, True)
+    assert (code, warning is not None) == (strict_code, warned)
+    assert exit_of(found, 0.03, False)[0] == (0 if warned else strict_code)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ longer the same step takes, with a 95 % interval and the noise floor: what two r
 Takes rings and traces, folders and URLs of them; several recordings a side make the noise a measurement. A period of
 one recording is NAME@FROM..TO. Hardware or models that differ are compared relative to what is reachable.
 Exit code 1 where --fail-if-worse is given and the whole interval lies beyond it, 3 with --strict where it cannot be
-told, else 0; docs/diff.md.
+told or the interval reaches across the limit, else 0; docs/diff.md.
 
 examples:
   rooflens diff before.ring after.ring
@@ -36,6 +36,7 @@ from rooflens.cli.output import json_text, one_line, printable
 from rooflens.records import RooflensError
 
 WORSE_CODE, UNTOLD_CODE = 1, 3
+NARROW = "longer recordings, or three and more a side, narrow it"
 TWO = "diff compares two sides: rooflens diff A B, or --a A1 A2 --b B1 B2"
 
 
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--strict",
         action="store_true",
-        help="exit with 3 where it cannot be told, or the noise exceeds --fail-if-worse",
+        help="exit with 3 where it cannot be told, or the interval reaches beyond --fail-if-worse",
     )
     add("--json", action="store_true", help="one JSON object, ratios and seconds, null for not known")
 
@@ -144,12 +145,19 @@ def compared(a: Side, b: Side) -> Comparison:
 def exit_of(found: Comparison, worst: float | None, strict: bool) -> tuple[int, str | None]:
     """The exit code, and what to warn of on standard error."""
     if found.verdict is Verdict.WORSE and worst is not None:
-        term = next((term for term in found.terms if term.name == found.decided_by), None)
-        change = found.change if term is None else term.change
-        return (WORSE_CODE, None) if change is not None and change.low_ratio >= worst else (0, None)
+        change = found.deciding
+        if change is None or change.high_ratio <= worst:
+            return 0, None
+        if change.low_ratio >= worst:
+            return WORSE_CODE, None
+        span = f"worse by {change.low_ratio:.1%} to {change.high_ratio:.1%}, so perhaps beyond --fail-if-worse"
+        words = f"{span} {worst:.1%}; here that fails from a change of about {worst + change.noise_ratio:.1%} on"
+        return (UNTOLD_CODE if strict else 0), f"{words}: {NARROW}"
     if found.verdict is Verdict.CANNOT_TELL:
         return (UNTOLD_CODE if strict else 0), f"cannot tell: {found.why}"
-    if worst is not None and found.change is not None and found.change.high_ratio > worst and not found.identical:
-        words = f"B may still be {found.change.high_ratio:.1%} slower, beyond --fail-if-worse {worst:.1%}"
-        return (UNTOLD_CODE if strict else 0), f"{words}: longer recordings, or several a side, narrow it"
+    if worst is not None and found.change is not None and not found.identical:
+        most = max(each.high_ratio for each in (found.change, found.mean_change) if each is not None)
+        if most > worst:
+            words = f"B may still be {most:.1%} slower, beyond --fail-if-worse {worst:.1%}"
+            return (UNTOLD_CODE if strict else 0), f"{words}: {NARROW}"
     return 0, None

@@ -14,6 +14,7 @@ from rooflens.cli.units import aligned, seconds_text
 
 MOST_REGIMES = 12
 WIDTH, INDENT = 118, " " * 8
+POWER = 0.84 / 1.96  # of the normal distribution: four in five above, of half a 95 % interval
 NEXT = {
     Verdict.WORSE: "look at what differs, then at the part that moved; 'rooflens analyze' of both sides shows when",
     Verdict.BETTER: "nothing to do; keep B's recording as the next side A",
@@ -42,7 +43,8 @@ def text(found: Comparison, a: Side, b: Side) -> str:
 def _verdict(found: Comparison) -> str:
     if found.change is None or found.identical:
         return f"{found.verdict}: {found.why}"
-    return f"{found.verdict}: {found.why}; B {signed(found.change.ratio)} {interval(found.change)}"
+    within = "" if found.within_ratio is None else f" within {100 * found.within_ratio:.1f} %"
+    return f"{found.verdict}{within}: {found.why}; B {signed(found.change.ratio)} {interval(found.change)}"
 
 
 def signed(ratio: float) -> str:
@@ -72,14 +74,22 @@ def _regimes(found: Comparison) -> list[str]:
     if found.change is not None:
         whole = (signed(found.change.ratio), interval(found.change), str(found.verdict))
         rows.append(("all of them", f"{1:.0%}", "", "", "", "", *whole))
+    if (mean := found.mean_change) is not None:
+        rows.append(("all of them, disturbed or not", "", "", "", "", "", signed(mean.ratio), interval(mean), ""))
     lines = aligned(rows)
     if (more := len(found.regimes) - MOST_REGIMES) > 0:
         lines.append(f"and {more} smaller regimes (--json has all)")
     if found.change is not None:
         lines.append(
-            f"noise   +-{100 * found.change.noise_ratio:.1f} %: what two recordings of one engine may differ by here"
+            f"noise   +-{100 * found.change.noise_ratio:.1f} %: what two recordings of one engine may differ by here; "
+            f"a change of less than {100 * least_told(found.change):.1f} % is seldom found"
         )
     return lines
+
+
+def least_told(change: Change) -> float:
+    """The change that is found four times in five: beyond the interval by what one estimate misses the truth by."""
+    return change.noise_ratio * (1 + POWER)
 
 
 def _regime(each: RegimeChange, unit: Any) -> Sequence[str]:
@@ -127,6 +137,7 @@ def as_json(found: Comparison, a: Side, b: Side, worst: float | None, code: int)
     change = found.change
     return data | {
         "noise_ratio": None if change is None else change.noise_ratio,
+        "least_detectable_ratio": None if change is None else least_told(change),
         "fail_if_worse_ratio": worst,
         "exit_code": code,
     }
