@@ -20,15 +20,8 @@ from rooflens.analyzer.hardware import find_hardware
 from rooflens.collector.state.key import DECISIVE, StateKey, key_of, machine_key
 from rooflens.pipeline import memory as memory_module
 from rooflens.pipeline.engine import WatchedEngine
-from rooflens.pipeline.memory import (
-    MOST_REGIMES,
-    SAVE_EVERY_S,
-    Learned,
-    Memory,
-    learned_data,
-    learned_files,
-    learned_from_data,
-)
+from rooflens.pipeline.learned import MOST_REGIMES, MOST_RUNS, Learned, Span, learned_data, learned_from_data
+from rooflens.pipeline.memory import SAVE_EVERY_S, Memory, learned_files
 from rooflens.pipeline.watch import Watch
 from rooflens.records import EngineInfo, KVGroup, RooflensError
 
@@ -101,7 +94,7 @@ def test_another_configuration_begins_anew(watch: MakeWatch, folder: Path) -> No
     (path,) = (state / "learned").glob("*.json")
     text = path.read_text()
     assert "llama" not in text, "neither a name nor a path of a model"
-    assert set(json.loads(text)) == {"schema", "key", "corrections", "baseline"}
+    assert set(json.loads(text)) == {"schema", "key", "corrections", "baseline", "taught"}
 
 
 def test_what_decides_the_speed_is_the_key_and_nothing_else() -> None:
@@ -181,6 +174,69 @@ def test_two_sidecars_both_teach(tmp_path: Path) -> None:
     usual = Memory(tmp_path).learned(KEY).baseline.regimes[REGIME]
     assert (usual.windows, usual.steps_s) == (6, (0.01,) * 6)
     assert Memory(tmp_path).learned(KEY).correction.ready(REGIME)
+
+
+RUN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("shift", [0, 37])
+def test_two_sidecars_on_one_engine_teach_each_step_once(tmp_path: Path, shift: int) -> None:
+    """Their windows need not begin together; each file is written every third window, in turns."""
+    one, two = Memory(tmp_path), Memory(tmp_path)
+    for number in range(12):
+        at = 100 * number
+        one.add(KEY, window(), Span(RUN, at + 1, at + 100))
+        two.add(KEY, window(), Span(RUN, at + 1 + shift, at + 100 + shift))
+        if number % 3 == 2:
+            one.close()
+            two.close()
+    learned = Memory(tmp_path).learned(KEY)
+    assert 8 <= learned.baseline.regimes[REGIME].windows <= 12
+    assert len(learned.correction.ratios[REGIME]) == learned.baseline.regimes[REGIME].windows
+    if not shift:
+        assert learned.baseline.regimes[REGIME].windows == 12
+        assert learned.until == {RUN: 1200}
+
+
+def test_two_watches_of_one_engine_learn_what_one_would(watch: MakeWatch, folder: Path) -> None:
+    state = folder / "state"
+    with made_engine(folder / "rings", max_sequences=8) as engine:
+        both = [watch(folders=(folder / "rings",), state=state) for _ in range(2)]
+        for it in both:
+            it.turn()
+        for _ in range(3):
+            engine.steps(101, step_s=0.1)
+            for it in both:
+                it.turn()
+        (alone,) = engine_of(both[0])._memory.baseline.regimes.values()
+        for it in both:
+            it.close()
+        (kept,) = (each for _, each in learned_files(state).everything())
+        assert kept.value is not None
+        (usual,) = kept.value.baseline.regimes.values()
+        assert usual.windows == alone.windows >= 2
+
+
+def test_another_run_and_a_source_without_numbers_always_teach() -> None:
+    learned = Learned().taught(window(), Span(RUN, 1, 100)).taught(window(), Span(RUN, 50, 150))
+    assert learned.baseline.regimes[REGIME].windows == 1
+    learned = learned.taught(window(), Span("f" * 16, 1, 100)).taught(window(), None).taught(window(), None)
+    assert learned.baseline.regimes[REGIME].windows == 4
+    for number in range(MOST_RUNS + 5):
+        learned = learned.taught(window(), Span(f"{number:016}", 1, 2))
+    assert len(learned.until) == MOST_RUNS
+    assert learned_from_data(json.loads(json.dumps(learned_data(learned)))) == learned
+    before = {name: rows for name, rows in learned_data(learned).items() if name != "taught"}
+    assert learned_from_data(before) == replace(learned, until={}), "a file of a version before"
+
+
+@pytest.mark.parametrize(
+    "rows", [5, [5], [{}], [{"run": "x", "sequence": 1}], [{"run": RUN, "sequence": -1}], [{"run": RUN}],
+             [{"run": RUN, "sequence": True}], [{"run": RUN, "sequence": 1e300}], "ab"],
+)  # fmt: skip
+def test_what_is_no_step_of_a_run_is_refused(rows: Any) -> None:
+    with pytest.raises(RooflensError, match="remove the file to learn anew"):
+        learned_from_data({**learned_data(window()), "taught": rows})
 
 
 def test_two_replicas_of_one_sidecar_begin_with_what_the_first_taught() -> None:

@@ -44,8 +44,9 @@ class WatchedEngine:
 
     ``join`` adds to the steps of a window what other sources tell of them, ``tap`` gets what is new with its bounds;
     ``counted`` joins counters to its windows, ``beside`` what is known of the engines of its group.
-    ``pid`` is its process as this host numbers it, ``worker_uuids`` asks which devices its workers name, and ``here``
-    is False where it may run on another machine. ``device_uuids`` are the devices it is known to run on.
+    ``pid`` is its process as this host numbers it, ``run`` what every sidecar calls the ring that numbers its steps,
+    None for one without. ``worker_uuids`` asks which devices its workers name, and ``here`` is False where it may run
+    on another machine. ``device_uuids`` are the devices it is known to run on.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class WatchedEngine:
         self.counted = CountedWindows(KEPT_WINDOWS)
         self.beside = Beside(KEPT_WINDOWS)
         self.pid: int | None = None
+        self.run: str | None = None
         self.worker_uuids: Callable[[], tuple[str, ...]] = tuple
         self.here = True
         self.device_uuids: tuple[str, ...] = ()
@@ -246,7 +248,7 @@ class WatchedEngine:
         figures = replace(with_usual(window_figures(window), times, self._memory.correction), counters=window.counters)
         self._figures = (*self._figures, figures)[-KEPT_WINDOWS:]
         if window.whole:
-            self._memory.learn(steps, times, window.end_unix_s)
+            self._memory.learn(steps, times, window.end_unix_s, self.run)
         self.beside.closed(window)
         judged = self._judge(frozenset(RULES) - EVERY_TURN)
         firing = {finding.code for finding in self._findings if finding.status is Status.FIRING}

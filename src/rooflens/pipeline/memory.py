@@ -9,13 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
-from rooflens.analyzer import baseline as baselines
-from rooflens.analyzer import correction as corrections
 from rooflens.analyzer.baseline import Baseline, step_seconds
 from rooflens.analyzer.correction import Correction
 from rooflens.analyzer.regimes import Times
@@ -25,46 +21,15 @@ from rooflens.collector.state.key import StateKey, key_of, machine_key
 from rooflens.collector.state.learned import LearnedFiles
 from rooflens.collector.state.place import unfit_for_writing
 from rooflens.model_records import HardwareSpec
+from rooflens.pipeline.learned import Learned, Span, learned_data, learned_from_data
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
 SAVE_EVERY_S = 60.0
 END_WITHIN_S = 5.0  # a disk that hangs must not keep a sidecar from ending
-# Regimes of one configuration: with 64 windows each its file stays below half of what a file of state may hold.
-MOST_REGIMES = 128
 MOST_KEYS = 64  # in memory; labels that change at every read would fill it
+MOST_UNSAVED = 1024  # windows of a key that a disk may refuse; of more the oldest are kept in memory only
 MOST_PROBLEMS = 4  # lines: what is wrong with one file is most often wrong with all
 ELSEWHERE = "elsewhere"  # the machine of an engine that may run on another one, whose name is nobody's business
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What is kept of one key. A value, never changed."""
-
-    correction: Correction = field(default_factory=Correction)
-    baseline: Baseline = field(default_factory=Baseline)
-
-    def followed_by(self, later: Learned) -> Learned:
-        """Both as one; beyond MOST_REGIMES those that were seen longest ago make way."""
-        correction = self.correction.followed_by(later.correction)
-        baseline = self.baseline.followed_by(later.baseline)
-        if len(baseline.regimes) > MOST_REGIMES:
-            newest = sorted(baseline.regimes, key=lambda regime: baseline.regimes[regime].last_unix_s)[-MOST_REGIMES:]
-            baseline = Baseline({regime: baseline.regimes[regime] for regime in newest})
-        kept = {regime: ratios for regime, ratios in correction.ratios.items() if regime in baseline.regimes}
-        return Learned(Correction(kept), baseline)
-
-
-def learned_data(learned: Learned) -> Mapping[str, Any]:
-    """What was learned as it stands in a file."""
-    return {"corrections": corrections.as_data(learned.correction), "baseline": baselines.as_data(learned.baseline)}
-
-
-def learned_from_data(data: Mapping[str, Any]) -> Learned:
-    """The inverse; RooflensError for anything else."""
-    correction, baseline = corrections.from_data(data.get("corrections")), baselines.from_data(data.get("baseline"))
-    if max(len(correction.ratios), len(baseline.regimes)) > MOST_REGIMES:
-        raise RooflensError(f"it holds more than {MOST_REGIMES} regimes")
-    return Learned(correction, baseline)
 
 
 def learned_files(folder: Path) -> LearnedFiles[Learned]:
@@ -72,28 +37,34 @@ def learned_files(folder: Path) -> LearnedFiles[Learned]:
     return LearnedFiles(folder, learned_from_data, learned_data, Learned)
 
 
+Windows = list[tuple[Learned, Span | None]]
+
+
 class _Known:
-    """One key in memory: what its file held, what is being written, and what came since."""
+    """One key in memory: all that is known of it, and which windows are not written or are being written."""
 
-    def __init__(self, stored: Learned) -> None:
-        self.stored, self.handed, self.new = stored, Learned(), Learned()
-
-    @property
-    def all(self) -> Learned:
-        return self.stored.followed_by(self.handed).followed_by(self.new)
+    def __init__(self, stored: Learned, kept: bool) -> None:
+        self.all, self._kept = stored, kept
+        self._handed: Windows = []
+        self._new: Windows = []
 
     @property
     def unsaved(self) -> bool:
-        return bool(self.handed.baseline.regimes or self.new.baseline.regimes)
+        return bool(self._handed or self._new)
 
-    def hand_over(self) -> Learned:
-        self.handed, self.new = self.handed.followed_by(self.new), Learned()
-        return self.handed
+    def add(self, window: Learned, span: Span | None) -> None:
+        self.all = self.all.taught(window, span)
+        if self._kept:
+            self._new = [*self._new, (window, span)][-MOST_UNSAVED:]
+
+    def hand_over(self) -> Windows:
+        self._handed, self._new = [*self._handed, *self._new][-MOST_UNSAVED:], []
+        return self._handed
 
     def taken(self, outcome: Outcome[Learned]) -> None:
         """What was handed over is written, and with it whatever others wrote; or it is to be tried again."""
         if outcome.saved and outcome.value is not None:
-            self.stored, self.handed = outcome.value, Learned()
+            self.all, self._handed = outcome.value.taught_all(self._new), []
 
 
 class Memory:
@@ -127,7 +98,7 @@ class Memory:
         """All that is known of this key: what its file held at the first question, and what this sidecar saw since."""
         known = self._known.pop(key, None)
         if known is None:
-            known = _Known(self._stored(key))
+            known = _Known(self._stored(key), kept=self._files is not None)
         self._known[key] = known
         self._make_way()
         return known.all
@@ -139,11 +110,10 @@ class Memory:
         except RooflensError:
             return {}
 
-    def add(self, key: StateKey, window: Learned) -> None:
-        """What one window taught."""
+    def add(self, key: StateKey, window: Learned, span: Span | None = None) -> None:
+        """What one window taught, of these steps; another sidecar may have taught of them."""
         self.learned(key)
-        known = self._known[key]
-        known.new = known.new.followed_by(window)
+        self._known[key].add(window, span)
 
     def look(self) -> None:
         """Begin to write what is new, where the last time is a minute ago; takes what was written."""
@@ -213,19 +183,19 @@ class Memory:
 
 
 def _written(
-    files: LearnedFiles[Learned], unsaved: Mapping[StateKey, Learned], outcomes: dict[StateKey, Outcome[Learned]]
+    files: LearnedFiles[Learned], unsaved: Mapping[StateKey, Windows], outcomes: dict[StateKey, Outcome[Learned]]
 ) -> None:
     """Write each behind what its file holds by now, and remove what is too old."""
-    for key, window in unsaved.items():
-        outcomes[key] = files.file(key).change(partial(_behind, window))
+    for key, windows in unsaved.items():
+        outcomes[key] = files.file(key).change(partial(_behind, windows))
     try:
         files.make_way()
     except (OSError, RooflensError):
         return  # a folder that is unfit was said with each file
 
 
-def _behind(window: Learned, held: Learned) -> Learned:
-    return held.followed_by(window)
+def _behind(windows: Windows, held: Learned) -> Learned:
+    return held.taught_all(windows)
 
 
 class EngineMemory:
@@ -237,19 +207,28 @@ class EngineMemory:
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory or Memory(None)
         self.key: StateKey | None = None
-        self.correction, self.baseline = Correction(), Baseline()
+        self._learned = Learned()
+
+    @property
+    def correction(self) -> Correction:
+        """What its windows taught of what is reachable."""
+        return self._learned.correction
+
+    @property
+    def baseline(self) -> Baseline:
+        """What its regimes usually take."""
+        return self._learned.baseline
 
     def know(
         self, info: EngineInfo | None, hardware: HardwareSpec | None, calibration: Calibration | None, here: bool
     ) -> None:
         """The facts of the engine are known, or are others than before."""
-        self.key, learned = None, Learned()
+        self.key, self._learned = None, Learned()
         if info is not None:
             machine = self._memory.machine if here else ELSEWHERE
             calibrated_unix_s = None if calibration is None else calibration.measured_unix_s
             self.key = key_of(info, machine, None if hardware is None else hardware.id, calibrated_unix_s)
-            learned = self._memory.learned(self.key)
-        self.correction, self.baseline = learned.correction, learned.baseline
+            self._learned = self._memory.learned(self.key)
 
     def other_versions(self) -> dict[str, Baseline]:
         """What the same configuration usually took under other versions of the engine, by version."""
@@ -257,10 +236,15 @@ class EngineMemory:
             return {}
         return {version: each.baseline for version, each in self._memory.other_versions(self.key).items()}
 
-    def learn(self, steps: StepTable, times: Times, end_unix_s: float) -> None:
-        """One more whole window that ended then; ``times`` are those of regimes.times_of."""
+    def learn(self, steps: StepTable, times: Times, end_unix_s: float, run: str | None = None) -> None:
+        """One more whole window that ended then; ``times`` are those of regimes.times_of.
+
+        ``run`` is what every sidecar calls the run whose ring numbers the steps, None where none does.
+        """
         window = Learned(Correction().learned(times), Baseline().learned(end_unix_s, step_seconds(steps), times))
-        self.correction = self.correction.followed_by(window.correction)
-        self.baseline = self.baseline.followed_by(window.baseline)
+        span = None
+        if run is not None and len(steps):
+            span = Span(run, int(steps["sequence"][0]), int(steps["sequence"][-1]))
+        self._learned = self._learned.taught(window, span)
         if self.key is not None and window.baseline.regimes:
-            self._memory.add(self.key, window)
+            self._memory.add(self.key, window, span)

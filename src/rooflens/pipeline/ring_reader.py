@@ -10,6 +10,7 @@ from rooflens.analyzer.spans import spans_of_engine
 from rooflens.collector.ring_source import RingSource
 from rooflens.collector.tables import concatenated, empty_table
 from rooflens.live_records import SourceHealth, SourceKind, State
+from rooflens.pipeline.engine_trace import run_of_ring
 from rooflens.pipeline.movement import Movement
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, RooflensError, StepTable
@@ -50,6 +51,11 @@ class RingReader:
         except BaseException:
             self._source.close()
             raise
+
+    @property
+    def lasting_name(self) -> str:
+        """What every sidecar calls this ring, before and after a restart."""
+        return run_of_ring(self.path.name, self.header.created_unix_ns)
 
     @property
     def info(self) -> EngineInfo | None:

@@ -94,7 +94,7 @@ class Tracing:
         # Other sources than rings number their steps anew when the sidecar begins, so their runs are its own.
         name = secrets.token_hex(RUN_DIGITS // 2)
         if ring is not None:
-            name = run_of_ring(ring.path.name, ring.header.created_unix_ns)
+            name = ring.lasting_name
             self._cursors.follow(name)
             if self._cursors.kept and (ring.attached_at or 0) > (self._cursors.get(name) or 0):
                 self._resume.add(Old(ring.path, name, ring.attached_at, engine.key, lambda: engine.device_uuids))

@@ -135,7 +135,7 @@ class Watch:
                 self._engine(ring.run, SourceKind.RING, info, ring.rank, ring.watched_from_s, ring.before)
                 engine, header = self._engines[ring.run], ring.header
                 engine.join, engine.pid = partial(self._devices.join, header), ring.pid
-                engine.worker_uuids = partial(self._devices.uuids, header)
+                engine.worker_uuids, engine.run = partial(self._devices.uuids, header), ring.lasting_name
                 self._trace.begin(ring.run, engine, ring, partial(self._devices.timed, header))
             self._take(ring.run, batch, info, now_s, ring.state)
         finally:
