@@ -18,11 +18,12 @@ def cost_of(
     energy_ratio: float | None = None,
 ) -> Cost:
     """The cost of ``engines``; money is for the time in which devices were held, idle or not."""
-    held = sum(engine.held_device_s for engine in engines)
+    each_held = [engine.held_device_s for engine in engines if engine.held_device_s is not None]
+    held = sum(each_held) if len(each_held) == len(engines) else None
     busy = _sum([engine.busy_device_s for engine in engines])
     wasted = _sum([engine.wasted_device_s for engine in engines])
     price = None if price_per_device_hour is None else price_per_device_hour / HOUR_S
-    each = None if not generated_tokens else ratio(held * MILLION, generated_tokens)
+    each = None if not generated_tokens or held is None else ratio(held * MILLION, generated_tokens)
     return Cost(
         busy_device_s=busy,
         held_device_s=held,

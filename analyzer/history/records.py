@@ -15,7 +15,7 @@ REACHABLE, EXPECTED, MIXED = "reachable", "expected", "mixed"
 class Amounts:
     """Sums and means over some steps.
 
-    ``span_s`` is from the first output to the last, but not less than an engine was busy.
+    ``span_s`` is from the begin of the first step to the last output, but not less than an engine was busy.
     ``step_p50_s`` and ``step_p90_s`` are of single steps, off by one bin of the histogram at most. Ratios ``x_`` are
     observed over the bound, each over the steps of which that bound is known. ``wasted_s`` is what ``wasted_of_s``
     busy seconds had above ``waste_basis``: what is reachable, or the expected floor where that is not known.
@@ -68,7 +68,10 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class EngineHistory:
-    """One engine. ``held_device_s`` is its span on all of its devices, idle time included: what is paid for."""
+    """One engine. ``held_device_s`` is its span on all of its devices, idle time included: what is paid for; None where
+    only some of its steps were chosen. ``problem`` is why nothing is told of its bounds; ``measurement_invalid`` is
+    whether that is because it was faster than possible. ``tokens_per_s`` are generated tokens over its span.
+    """
 
     label: str
     model_name: str
@@ -85,13 +88,16 @@ class EngineHistory:
     problem: str | None
     wasted_device_s: float | None
     busy_device_s: float | None
-    held_device_s: float
+    held_device_s: float | None
     amounts: Amounts
+    measurement_invalid: bool = False
+    tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPoint:
-    """All engines in one window. Rates are over ``seconds``, the part of the window between first and last step.
+    """All engines in one window. Rates are over ``seconds``: all of it, of the first and the last window the part that
+    was recorded, or the time of its steps where that is longer; None where too little was recorded to tell a rate.
 
     ``slowdown`` is observed time over the basis of each engine's waste.
     """
@@ -189,7 +195,7 @@ class Cost:
     """
 
     busy_device_s: float | None
-    held_device_s: float
+    held_device_s: float | None
     wasted_device_s: float | None
     device_s_per_million_tokens: float | None
     price_per_device_hour: float | None
@@ -249,8 +255,8 @@ class WhatIfAnswer:
 class History:
     """A recording over time: see the fields' own types. ``basis`` is what slowdown and waste are against.
 
-    ``silent_s`` is the time of whole windows in which no engine made a step; ``lost_steps`` are those that the
-    recording says it lost.
+    ``silent_s`` is the time of whole windows in which no engine made a step, None where that cannot be told;
+    ``lost_steps`` are those that the recording says it lost.
     """
 
     from_unix_s: float
@@ -260,7 +266,7 @@ class History:
     engines_known: int
     hosts: tuple[str, ...]
     lost_steps: int
-    silent_s: float
+    silent_s: float | None
     totals: Amounts
     engines: tuple[EngineHistory, ...]
     phases: tuple[Phase, ...]

@@ -6,7 +6,7 @@ with the step (kernels that reach less than they could). Both are worked out, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,15 @@ from rooflens.records import EngineInfo, StepKind, StepTable
 Keyframes = Mapping[int, tuple[Sequence[int], Sequence[int]]]
 BATCHED = (StepKind.DECODE, StepKind.VERIFY)  # whose sequences a larger batch puts together
 HOUR_S = 3600.0
+NOT_LARGER = "nothing is changed: every decode step already has {} sequences or more, and a batch is never made smaller"
+PARTLY_LARGER = "{:.0%} of the decode steps already have {} sequences or more and stay as they are"
+RESTARTED = (
+    "an engine was restarted with other devices: the most that it had are told, and each step is counted with its own"
+)
+QUICKER = (
+    "the steps were {:.2f} times as fast as what counts as reachable: nothing lies above it, so the interval is too "
+    "narrow, and the answer is as wrong as that"
+)
 
 
 @dataclass(slots=True)
@@ -59,7 +68,8 @@ class WhatIf:
     skipped: float = 0.0
     saved_low: float = 0.0
     saved_high: float = 0.0
-    devices: dict[str, tuple[int, int]] = field(default_factory=dict)
+    devices: dict[str, dict[tuple[int, int], None]] = field(default_factory=dict)
+    larger: list[float] = field(default_factory=lambda: [0.0, 0.0])  # steps of BATCHED that grow, and that do not
     problems: dict[str, None] = field(default_factory=dict)
     room: Tightest = field(default_factory=Tightest)
     then: Roofline | None = None
@@ -77,7 +87,7 @@ class WhatIf:
     ) -> None:
         """Some steps of one engine; raises what Roofline's analyse_all raises."""
         self.then = then
-        self.devices[engine] = now.deployment.devices, then.deployment.devices
+        self.devices.setdefault(engine, {})[now.deployment.devices, then.deployment.devices] = None
         factor = self._factor(table)
         before = now.analyse_all(table)
         after = then.analyse_all(table if factor is None else _larger(table, factor))
@@ -111,6 +121,9 @@ class WhatIf:
         if self.change.batch is None:
             return None
         rows = np.isin(table["kind"], BATCHED) & (batch_of(table) > 0)
+        grow = rows & (batch_of(table) < self.change.batch)
+        self.larger[0] += float(steps_of(table)[grow].sum())
+        self.larger[1] += float(steps_of(table)[rows & ~grow].sum())
         return np.where(rows, np.maximum(self.change.batch / np.maximum(batch_of(table), 1e-9), 1.0), 1.0)
 
     def _load(self, table: StepTable) -> None:
@@ -130,7 +143,7 @@ class WhatIf:
         saved = (self.saved_low, self.saved_high) if parts else None
         price = None if price_per_device_hour is None else price_per_device_hour / HOUR_S
         batch, waiting = (ratio(*pair) for pair in (self.batch, self.waiting))
-        now, then = (sum(pair[at] for pair in self.devices.values()) for at in (0, 1))
+        now, then = (sum(max(pair[at] for pair in pairs) for pairs in self.devices.values()) for at in (0, 1))
         return WhatIfAnswer(
             change=self.change.text,
             kinds=tuple(part.told(kind_name(kind)) for kind, part in parts),
@@ -144,8 +157,19 @@ class WhatIf:
             saved_money=None if saved is None or price is None else (saved[0] * price, saved[1] * price),
             skipped_steps=self.skipped,
             problems=tuple(self.problems),
-            notes=(*notes_of(self.change, self.then, batch, waiting), *self.room.notes),
+            notes=(*self._notes(whole), *notes_of(self.change, self.then, batch, waiting), *self.room.notes),
         )
+
+    def _notes(self, whole: Part) -> Iterator[str]:
+        """What the figures alone would not tell."""
+        if self.change.batch is not None and not self.larger[0]:
+            yield NOT_LARGER.format(self.change.batch)
+        elif self.change.batch is not None and self.larger[1]:
+            yield PARTLY_LARGER.format(self.larger[1] / sum(self.larger), self.change.batch)
+        if any(len(pairs) > 1 for pairs in self.devices.values()):
+            yield RESTARTED
+        if 0 < whole.observed_s < whole.now_s:
+            yield QUICKER.format(whole.now_s / whole.observed_s)
 
 
 def _larger(table: StepTable, factor: Column) -> StepTable:

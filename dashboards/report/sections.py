@@ -140,7 +140,6 @@ def _engine(engine: Row, most_s: float) -> list[Cell | Child]:
     bound = of_s - wasted_s if of_s is not None and wasted_s is not None else None
     scaled = [None if each is None else each * devices for each in (floor, bound, of_s or compared)]
     bar = stack(scaled[0], scaled[1], scaled[2], busy or 0.0, most_s)
-    tokens, span = amounts.get("generated_tokens"), amounts.get("span_s")
     software = " ".join(filter(None, (engine.get("engine_name"), engine.get("engine_version"))))
     hardware = engine.get("hardware") or tag("span", "hardware not known", title=engine.get("problem"))
     runs = tag("div", software or words.DASH, ", ", hardware, class_="runs")
@@ -148,7 +147,7 @@ def _engine(engine: Row, most_s: float) -> list[Cell | Child]:
         label(engine["label"]), Cell(bar, busy), whole(devices), whole(amounts.get("steps")),
         seconds(busy), seconds(wasted), percent(wasted_s / of_s if wasted_s is not None and of_s else None),
         seconds(amounts.get("step_p50_s")), seconds(amounts.get("step_p90_s")),
-        number(amounts.get("requests_mean")), number(tokens / span if tokens is not None and span else None),
+        number(amounts.get("requests_mean")), number(engine.get("tokens_per_s")),
         percent(amounts.get("kv_used_ratio")), runs,
     ]  # fmt: skip
 

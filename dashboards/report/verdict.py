@@ -35,10 +35,12 @@ def _lost(history: Row) -> Line:
     busy = cost.get("busy_device_s")
     if wasted is None:
         why = next((engine["problem"] for engine in history.get("engines") or () if engine.get("problem")), None)
-        return "lost", f"How much was lost is not known: no step has bounds{f' ({why})' if why else ''}."
+        invalid = any(engine.get("measurement_invalid") for engine in history.get("engines") or ())
+        said = "steps were faster than possible" if invalid else "no step has bounds"
+        return "lost", f"How much was lost is not known: {said}{f' ({why})' if why else ''}."
     of = f" of {words.seconds(busy)} in steps ({words.percent(wasted / busy)})" if busy else ""
     text = f"{words.seconds(wasted)} of device time{of} lay above what is {basis_of(history)}"
-    if cost.get("wasted_money") is not None:
+    if cost.get("wasted_money") is not None and cost.get("money") is not None:
         text += f", {words.money(cost['wasted_money'])} of the {words.money(cost.get('money'))} paid"
     return "lost", f"{text}."
 

@@ -47,8 +47,8 @@ def time_line(history: Row, most: int = MOST_WINDOWS) -> Line | None:
     groups: list[list[Row]] = [[] for _ in range(count)]
     for number, window in zip(numbers, windows, strict=True):
         groups[(number - first) // merged].append(window)
-    spans = _seconds(history, first * width_s, merged * width_s, count)
-    points = [_point(group, seconds) for group, seconds in zip(groups, spans, strict=True)]
+    whole = [min(merged, numbers[-1] - first - at * merged + 1) for at in range(count)]
+    points = [_point(group, _seconds(group, many, width_s)) for group, many in zip(groups, whole, strict=True)]
     columns = {name: [point.get(name) for point in points] for name in NAMES}
     return Line(first * width_s, width_s * merged, count, merged, {n: c for n, c in columns.items() if _told(c)})
 
@@ -63,11 +63,9 @@ def _told(column: Iterable[float | None]) -> bool:
     return any(value is not None for value in column)
 
 
-def _seconds(history: Row, start_unix_s: float, width_s: float, count: int) -> list[float]:
-    """The part of each window that lies between the first step and the last."""
-    first, last = history["from_unix_s"], history["to_unix_s"]
-    begins = [start_unix_s + at * width_s for at in range(count)]
-    return [max(0.0, min(begin + width_s, last) - max(begin, first)) for begin in begins]
+def _seconds(group: Sequence[Row], count: int, width_s: float) -> float:
+    """What rates of ``count`` windows are over; ``group`` are those with a step, of the ends what was recorded."""
+    return (count - len(group)) * width_s + sum(float(each["seconds"] or 0.0) for each in group)
 
 
 def _point(group: Sequence[Row], seconds: float) -> dict[str, float | None]:
@@ -76,8 +74,9 @@ def _point(group: Sequence[Row], seconds: float) -> dict[str, float | None]:
         return {}
     weights = [float(each["steps"]) for each in group]
     found: dict[str, float | None] = {}
-    found["steps_per_s"] = sum(weights) / seconds if seconds else None
-    tokens = [each["tokens_per_s"] * each["seconds"] for each in group if each["tokens_per_s"] is not None]
+    untold = all(each.get("steps_per_s", 0.0) is None for each in group)  # too little of it was recorded for a rate
+    found["steps_per_s"] = sum(weights) / seconds if seconds and not untold else None
+    tokens = [each["tokens_per_s"] * (each["seconds"] or 0.0) for each in group if each["tokens_per_s"] is not None]
     found["tokens_per_s"] = sum(tokens) / seconds if tokens and seconds else None
     found["step_mean_s"] = _mean(group, "step_mean_s", weights)
     found["step_max_s"] = max((each["step_max_s"] for each in group if each["step_max_s"] is not None), default=None)
@@ -124,13 +123,13 @@ def engine_lines(history: Row, most: int = MOST_CELLS) -> tuple[list[tuple[int, 
     first, last, engines = min(windows), max(windows), len(set(columns["engine"]))
     merged = max(1, -(-(last - first + 1) * engines // most))
     count = (last - first) // merged + 1
-    spans = _seconds(history, first * width_s, merged * width_s, count)
+    whole = [min(merged, last - first - at * merged + 1) for at in range(count)]
     groups: dict[int, dict[int, list[Row]]] = {}
-    names = ("steps", "observed_s", "slowdown", "tokens_per_s", "wasted_device_s", "batch", "step_mean_s")
+    names = ("seconds", "steps", "observed_s", "slowdown", "tokens_per_s", "wasted_device_s", "batch", "step_mean_s")
     for at, (engine, window) in enumerate(zip(columns["engine"], windows, strict=True)):
         row = {name: (columns.get(name) or {at: None})[at] for name in names}
         row |= {
-            "seconds": width_s,
+            "seconds": width_s if row["seconds"] is None else row["seconds"],
             "step_max_s": None,
             "mbu": None,
             "mfu": None,
@@ -140,7 +139,8 @@ def engine_lines(history: Row, most: int = MOST_CELLS) -> tuple[list[tuple[int, 
         groups.setdefault(engine, {}).setdefault((window - first) // merged, []).append(row)
     found = []
     for engine, by_window in sorted(groups.items()):
-        points = [_point(by_window.get(at, ()), seconds) for at, seconds in enumerate(spans)]
+        rows = [by_window.get(at, ()) for at in range(count)]
+        points = [_point(group, _seconds(group, many, width_s)) for group, many in zip(rows, whole, strict=True)]
         kept = {name: [point.get(name) for point in points] for name in NAMES}
         told = {name: column for name, column in kept.items() if _told(column)}
         found.append((engine, Line(first * width_s, merged * width_s, count, merged, told)))

@@ -37,17 +37,17 @@ def test_one_engine_by_hand() -> None:
     found = history_of(made_cells([whole_cell(0, 0), whole_cell(0, 1)], [ONE]), price_per_device_hour=3.6)
     total, (engine,) = found.totals, found.engines
     assert (total.steps, total.generated_tokens, total.requests_mean, total.context_mean_tokens) == (20, 80, 4, 100)
-    assert (total.span_s, total.first_unix_s, total.last_unix_s) == (19.0, 0.0, 19.0)
+    assert (total.span_s, total.first_unix_s, total.last_unix_s) == (19.03, 0.0, 19.0)
     assert total.observed_s == pytest.approx(0.6, rel=1e-12)
     assert (total.x_reachable, total.x_floor) == pytest.approx((1.5, 3.0))
     assert (total.mbu, total.mfu) == pytest.approx((1 / 3, 0.1))
     assert (total.kv_used_ratio, total.kv_used_max_ratio) == pytest.approx((0.3, 0.5))
     assert total.waste_basis == "reachable"
-    # 10 ms of each of 20 steps on two devices; held: 19 s on two devices, at 3.6 an hour 0.001 a second.
+    # 10 ms of each of 20 steps on two devices; held: 19.03 s on two devices, at 3.6 an hour 0.001 a second.
     assert engine.wasted_device_s == pytest.approx(0.4, rel=1e-12)
-    assert (engine.busy_device_s, engine.held_device_s) == pytest.approx((1.2, 38.0))
-    assert (found.cost.money, found.cost.wasted_money) == pytest.approx((0.038, 0.0004))
-    assert found.cost.device_s_per_million_tokens == pytest.approx(38e6 / 80)
+    assert (engine.busy_device_s, engine.held_device_s) == pytest.approx((1.2, 38.06))
+    assert (found.cost.money, found.cost.wasted_money) == pytest.approx((0.03806, 0.0004))
+    assert found.cost.device_s_per_million_tokens == pytest.approx(38.06e6 / 80)
     first, second = found.time_line
     assert (first.start_unix_s, first.seconds, first.steps_per_s) == (0.0, 10.0, 1.0)
     assert (second.seconds, second.steps_per_s, second.tokens_per_s) == (
@@ -57,7 +57,7 @@ def test_one_engine_by_hand() -> None:
     )
     assert (second.step_mean_s, second.step_max_s, second.slowdown) == pytest.approx((0.03, 0.05, 1.5))
     assert [phase.name for phase in found.phases] == ["decode", "not in a step (idle, or between steps)"]
-    assert found.phases[1].seconds == pytest.approx(18.4)
+    assert found.phases[1].seconds == pytest.approx(18.43)
 
 
 def test_waste_is_against_the_expected_floor_where_nothing_is_known_to_be_reachable() -> None:
@@ -133,11 +133,11 @@ def test_all_unknown_is_said() -> None:
     assert (found.time_line[0].tokens_per_s, found.time_line[0].slowdown) == (None, None)
 
 
-def test_one_step_has_no_rate_but_a_length() -> None:
-    cell = whole_cell(0, 3, steps=1) | {"first_unix_s": 33.0, "last_unix_s": 33.0}
+def test_one_step_has_the_rate_of_its_own_length() -> None:
+    cell = whole_cell(0, 3, steps=1) | {"begun_unix_s": 32.97, "first_unix_s": 33.0, "last_unix_s": 33.0}
     found = history_of(made_cells([cell], [ONE]))
     assert found.totals.span_s == pytest.approx(0.03)
-    assert (found.time_line[0].seconds, found.time_line[0].steps_per_s) == (0.0, None)
+    assert (found.time_line[0].seconds, found.time_line[0].steps_per_s) == pytest.approx((0.03, 1 / 0.03))
 
 
 def test_no_step_at_all_is_one_line() -> None:

@@ -91,7 +91,7 @@ def test_a_ring_has_the_same_period_and_condition(tmp_path: Path, capsys: pytest
     end = whole["history"]["to_unix_s"]
     (late,) = analysed(capsys, ring, "--from", "-10s")
     assert 0 < late["steps"] == late["history"]["totals"]["steps"] < whole["steps"]
-    assert late["history"]["from_unix_s"] >= end - 10
+    assert late["history"]["totals"]["first_unix_s"] >= end - 10
     (decode,) = analysed(capsys, ring, "--where", "kind = 1 AND requests > 1", "--hardware", str(HARDWARE))
     assert decode["history"]["phases"][0]["name"] == "decode"
     assert decode["history"]["totals"]["steps"] == decode["steps"] < 335

@@ -112,7 +112,8 @@ def over_time(
 ) -> tuple[Mapping[str, Any], list[str]]:
     """(the object of --json, lines) of the sections; RooflensError in one line where there are no steps."""
     from rooflens.cli.analysis.beside import of_ring
-    from rooflens.cli.analysis.sets import Piece, answers, changes_of
+    from rooflens.cli.analysis.clocks import of_ring as clocks_of_ring
+    from rooflens.cli.analysis.sets import Piece, answers, changes_of, invalid_in
     from rooflens.collector.trace.cells import cells_of_table
     from rooflens.collector.trace.schema import to_arrow
 
@@ -120,7 +121,11 @@ def over_time(
     facts = facts_of(recording, hardware, problem)
     table = to_arrow(TraceRows(facts, recording.steps, analysis))
     cells = cells_of_table(table, facts, TraceFilter(), question.window)
-    beside = of_ring(recording.steps, recording.events, facts.label, recording.lost_steps, chosen)
+    clocks = clocks_of_ring(recording.steps, facts.label)
+    beside = replace(
+        of_ring(recording.steps, recording.events, facts.label, recording.lost_steps, chosen),
+        notes=clocks.notes, clock_spans_s=clocks.spans_s, partial=chosen.where is not None,
+    )  # fmt: skip
     history = history_of(cells, beside, question.price, question.most)
     if changes:
         piece = Piece(facts, recording.steps, {})
@@ -130,6 +135,6 @@ def over_time(
                 raise RooflensError(problem or "the hardware is not known: give --hardware ID")
             return Roofline.of(recording.info, hardware, calibration)
 
-        history = replace(history, what_ifs=answers([piece], changes, roof, question.price))
+        history = replace(history, what_ifs=answers([piece], changes, roof, question.price, invalid_in(history)))
     history = replace(history, chosen=asdict(chosen))
     return asdict(history), sections(history, question)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rooflens.analyzer.arch import find_model
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.history.changed import Change, change_of, under
-from rooflens.analyzer.history.records import WhatIfAnswer
+from rooflens.analyzer.history.records import History, WhatIfAnswer
 from rooflens.analyzer.history.what_if import Keyframes, WhatIf
 from rooflens.analyzer.roofline import Roofline
 from rooflens.cli import what_if as syntax
@@ -63,15 +63,24 @@ def roof_of(facts: TraceFacts, hardware: HardwareSpec | None = None) -> Roofline
 
 
 def answers(
-    pieces: Iterable[Piece], changes: Sequence[Change], roof: Roof, price_per_device_hour: float | None = None
+    pieces: Iterable[Piece],
+    changes: Sequence[Change],
+    roof: Roof,
+    price_per_device_hour: float | None = None,
+    left_out: Mapping[str, str] = {},
 ) -> tuple[WhatIfAnswer, ...]:
-    """The answer of each change over all pieces; an engine of which there is none is a line in its problems."""
+    """The answer of each change over all pieces; an engine of which there is none is a line in its problems.
+
+    ``left_out`` are engines of which nothing can be told, by label, and why.
+    """
     found = [WhatIf(change) for change in changes]
     rooflines: dict[str, tuple[Roofline | str, tuple[Roofline | str, ...]]] = {}
     for piece in pieces:
         key = piece.facts.digest
         if key not in rooflines:
-            rooflines[key] = _rooflines(piece.facts, changes, roof)
+            why = left_out.get(piece.facts.label)
+            told = f"{piece.facts.label}: {why}", tuple("" for _ in changes)
+            rooflines[key] = told if why else _rooflines(piece.facts, changes, roof)
         now, thens = rooflines[key]
         for one, then in zip(found, thens, strict=True):
             if isinstance(now, str) or isinstance(then, str):
@@ -84,6 +93,11 @@ def answers(
                 one.problems[f"{piece.facts.label}: {error}"] = None
                 one.skipped += len(piece.steps)
     return tuple(one.answer(price_per_device_hour) for one in found)
+
+
+def invalid_in(history: History) -> dict[str, str]:
+    """The engines that were faster than possible, by label, and the line that says so."""
+    return {each.label: each.problem or "" for each in history.engines if each.measurement_invalid}
 
 
 def _rooflines(

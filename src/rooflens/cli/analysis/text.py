@@ -19,6 +19,8 @@ LONGEST_LABEL = 40
 FEW = 10  # events and problems that are listed
 BASIS = {REACHABLE: "x reachable", EXPECTED: "x expected"}
 NO_BASIS = "x bound"
+INVALID = "invalid"  # instead of a ratio: it was faster than possible, and a note says so
+PARTIAL = "not told with --where, for other steps may lie between those that were chosen"
 
 
 def trace_text(places: Sequence[str], files: int, problems: Sequence[str], history: History, question: Question) -> str:
@@ -79,13 +81,15 @@ def _engines(history: History, most: int) -> list[str]:
         words = " or, marked *, the expected floor where that is not known" if len(against) > 1 else ""
         basis = "what is reachable" if REACHABLE in against else "the expected floor: what is reachable is not known"
         lines.append(f"wasted: device time above {basis}{words}")
-    else:
+    elif not any(engine.measurement_invalid for engine in history.engines):
         lines.append("wasted: not known, for no step has bounds" + _why(history))
+    for engine in [each for each in history.engines if each.measurement_invalid][:FEW]:
+        lines += _wrapped("warning   ", f"{shortened(engine.label)}: {engine.problem}")
     return lines
 
 
 def _why(history: History) -> str:
-    found = next((engine.problem for engine in history.engines if engine.problem), None)
+    found = next((each.problem for each in history.engines if each.problem and not each.measurement_invalid), None)
     return f" ({found})" if found else ""
 
 
@@ -95,7 +99,7 @@ def _engine_row(engine: EngineHistory) -> Sequence[str]:
     factor = amounts.x_reachable if by_reachable else amounts.x_expected
     mark = "" if by_reachable or amounts.waste_basis is None else "*"
     wasted, busy = amounts.wasted_s, amounts.wasted_of_s
-    rate = amounts.generated_tokens / amounts.span_s if amounts.generated_tokens and amounts.span_s else None
+    rate = engine.tokens_per_s or None
     return (
         shortened(engine.label),
         f"{engine.devices:,}",
@@ -105,7 +109,7 @@ def _engine_row(engine: EngineHistory) -> Sequence[str]:
         percent_text(wasted / busy) if wasted is not None and busy else "-",
         seconds_text(amounts.step_p50_s),
         seconds_text(amounts.step_p90_s),
-        f"{factor_text(factor)}{mark}" if factor is not None else "-",
+        INVALID if engine.measurement_invalid else f"{factor_text(factor)}{mark}" if factor is not None else "-",
         f"{rate:,.1f}" if rate is not None else "-",
     )
 
@@ -219,10 +223,12 @@ def _findings(history: History) -> list[str]:
 
 def _cost(history: History) -> list[str]:
     cost = history.cost
-    held = f"{seconds_text(cost.held_device_s)} of devices held"
-    busy = f", {seconds_text(cost.busy_device_s)} of it in steps" if cost.busy_device_s is not None else ""
     wasted = f", {seconds_text(cost.wasted_device_s)} wasted" if cost.wasted_device_s is not None else ""
-    text = f"{held}{busy}{wasted}"
+    if cost.held_device_s is None:
+        text = f"{seconds_text(cost.busy_device_s)} of device time in steps{wasted}; time held is {PARTIAL}"
+    else:
+        busy = f", {seconds_text(cost.busy_device_s)} of it in steps" if cost.busy_device_s is not None else ""
+        text = f"{seconds_text(cost.held_device_s)} of devices held{busy}{wasted}"
     if cost.device_s_per_million_tokens is not None:
         text += f"; {seconds_text(cost.device_s_per_million_tokens)} a million generated tokens"
     lines = _wrapped("cost      ", text)

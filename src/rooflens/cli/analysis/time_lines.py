@@ -26,6 +26,7 @@ class Figure:
     value: Callable[[WindowPoint], float | None]
     text: Callable[[float], str]
     largest: bool = False
+    rate: bool = False  # over the time of a window: nothing where there was no step
 
 
 def _number(value: float) -> str:
@@ -35,8 +36,8 @@ def _number(value: float) -> str:
 def figures(history: History) -> tuple[Figure, ...]:
     """The figures of the time line."""
     return (
-        Figure("steps/s", lambda window: window.steps_per_s, _number),
-        Figure("tokens/s", lambda window: window.tokens_per_s, _number),
+        Figure("steps/s", lambda window: window.steps_per_s, _number, rate=True),
+        Figure("tokens/s", lambda window: window.tokens_per_s, _number, rate=True),
         Figure("batch", lambda window: window.batch, _number),
         Figure("step mean", lambda window: window.step_mean_s, seconds_text),
         Figure("step max", lambda window: window.step_max_s, seconds_text, largest=True),
@@ -76,7 +77,10 @@ def _curves(history: History, shown: Sequence[Figure]) -> list[str]:
         columns[(round(window.start_unix_s / history.window_s) - first) // each_windows].append(window)
     lines = [("time line", "", "least", "most")]
     for figure in shown:
-        values = [_of_column(figure, column) for column in columns]
+        values = [
+            _of_column(figure, column, min(each_windows, last - first + 1 - at * each_windows), history.window_s)
+            for at, column in enumerate(columns)
+        ]
         known = [value for value in values if value is not None]
         low, high = min(known), max(known)
         curve = "".join(unknown if value is None else _block(blocks, value, low, high) for value in values)
@@ -94,11 +98,22 @@ def _curves(history: History, shown: Sequence[Figure]) -> list[str]:
     return [*told, f"a column is {seconds_text(each_windows * history.window_s)}; {unknown!r} is no step, or not known"]
 
 
-def _of_column(figure: Figure, windows: Sequence[WindowPoint]) -> float | None:
+def _of_column(figure: Figure, windows: Sequence[WindowPoint], count: int, width_s: float) -> float | None:
+    """The figure of a column of ``count`` windows, of those with a step; a rate is over all of its recorded time."""
+    if figure.rate:
+        return _rate(figure, windows, count, width_s)
     values = [value for window in windows if (value := figure.value(window)) is not None]
     if not values:
         return None
     return max(values) if figure.largest else sum(values) / len(values)
+
+
+def _rate(figure: Figure, windows: Sequence[WindowPoint], count: int, width_s: float) -> float | None:
+    told = [(value, window.seconds) for window in windows if (value := figure.value(window)) is not None]
+    if windows and not told:
+        return None
+    seconds = width_s * (count - len(windows)) + sum(each_s for _, each_s in told)
+    return sum(value * each_s for value, each_s in told) / seconds if seconds > 0 else None
 
 
 def _signs() -> tuple[str, str]:

@@ -7,24 +7,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import pyarrow as pa
+
 from rooflens.analyzer.history.joined import joined
-from rooflens.analyzer.history.overview import history_of
+from rooflens.analyzer.history.overview import Beside, history_of
 from rooflens.analyzer.history.records import History
 from rooflens.analyzer.roofline import Roofline
 from rooflens.cli.analysis.asked import Question
 from rooflens.cli.analysis.beside import of_trace
-from rooflens.cli.analysis.sets import Piece, answers, changes_of, counted, keyframes_in, roof_of
+from rooflens.cli.analysis.clocks import of_trace as clocks_of_trace
+from rooflens.cli.analysis.sets import Piece, answers, changes_of, counted, invalid_in, keyframes_in, roof_of
 from rooflens.cli.analysis.text import trace_text
 from rooflens.cli.bar import Bar
 from rooflens.cli.named import config_named, hardware_named, is_this_cpu
 from rooflens.cli.recorded import Asked
 from rooflens.collector.trace.cells import cells_of, cells_of_table, width_of
 from rooflens.collector.trace.files import TraceFiles, find_trace
-from rooflens.collector.trace.scan import parts_of
-from rooflens.collector.trace.schema import to_arrow
-from rooflens.model_records import HardwareSpec
+from rooflens.collector.trace.scan import meant_rows, parts_of
+from rooflens.collector.trace.schema import steps_of, to_arrow
+from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.pipeline.engine_roof import devices_of
-from rooflens.records import RooflensError
+from rooflens.records import RooflensError, StepTable
 from rooflens.trace_records import Cells, TraceFacts, TraceFilter, TraceRows
 
 FORMAT = "trace"
@@ -44,11 +47,12 @@ def report(places: Sequence[str], question: Question, asked: Asked) -> tuple[dic
         again = _Again(hardware, model)
         cells = _cells(files, chosen, question, again, bar)
         problems: list[str] = []
-        beside = of_trace(files, chosen, problems)
-        history = history_of(cells, beside, question.price, question.most)
+        history = history_of(cells, _beside(files, chosen, problems), question.price, question.most)
         if changes:
             pieces = counted(_pieces(files, chosen, problems, again), files.rows, bar.tell)
-            history = replace(history, what_ifs=answers(pieces, changes, again.roof, question.price))
+            history = replace(
+                history, what_ifs=answers(pieces, changes, again.roof, question.price, invalid_in(history))
+            )
     finally:
         bar.end()
     history = replace(history, chosen=asdict(chosen))
@@ -73,7 +77,7 @@ def _found(places: Sequence[str], question: Question, bar: Bar) -> tuple[TraceFi
     """The files and the filter; a time relative to the end takes a look at the whole trace first."""
     chosen = question.chosen()
     if question.relative:
-        last = find_trace(places, TraceFilter(engines=question.engine), bar.tell).last_unix_s
+        last = find_trace(places, TraceFilter(engines=question.engine), bar.tell, for_rows=False).last_unix_s
         chosen = question.chosen(last if last is not None else 0.0)
     return find_trace(places, chosen, bar.tell), chosen
 
@@ -110,6 +114,24 @@ class _Again:
                 self.problems[str(error)] = None
         return self._roofs[key]
 
+    def analysis(self, facts: TraceFacts, steps: StepTable) -> StepAnalysis | None:
+        """The bounds of some steps, None with a line in ``problems`` where there are none."""
+        roof = self.roof_or_none(facts)
+        try:
+            return roof.analyse_all(steps) if roof else None
+        except RooflensError as error:
+            self.problems[f"{facts.label}: {error}"] = None
+            return None
+
+
+def _beside(files: TraceFiles, chosen: TraceFilter, problems: list[str]) -> Beside:
+    """What is known beside the steps, and what cannot be told of these alone."""
+    clocks = clocks_of_trace(files, chosen)
+    found = of_trace(files, chosen, problems)
+    return replace(
+        found, notes=(*clocks.notes, *found.notes), clock_spans_s=clocks.spans_s, partial=chosen.where is not None
+    )
+
 
 def _cells(files: TraceFiles, chosen: TraceFilter, question: Question, again: _Again, bar: Bar) -> Cells:
     if question.dask is not None:
@@ -122,17 +144,9 @@ def _cells(files: TraceFiles, chosen: TraceFilter, question: Question, again: _A
         return cells_of(files, chosen, question.window, bar.tell)
     width_s = question.window or width_of(files, chosen)
     pieces, problems, done = [], list[str](), 0
-    for part in parts_of(files, chosen, None, problems):
-        facts = again.facts(part.facts)
-        roof = again.roof_or_none(facts)
-        try:
-            analysis = roof.analyse_all(part.steps) if roof else None
-        except RooflensError as error:
-            analysis = None
-            again.problems[f"{facts.label}: {error}"] = None
-        table = to_arrow(TraceRows(facts, part.steps, analysis))
+    for facts, table in _tables(files, chosen, problems, again):
         pieces.append(cells_of_table(table, facts, TraceFilter(), width_s))
-        done += len(part.steps)
+        done += len(table)
         bar.tell("working out the bounds again", done / max(1, files.rows))
     if not pieces:
         raise RooflensError(
@@ -141,9 +155,25 @@ def _cells(files: TraceFiles, chosen: TraceFilter, question: Question, again: _A
     return joined(pieces, len(files.files), tuple(problems))
 
 
+def _tables(
+    files: TraceFiles, chosen: TraceFilter, problems: list[str], again: _Again
+) -> Iterator[tuple[TraceFacts, pa.Table]]:
+    """Steps with their bounds; a condition is on those that are worked out again where some are."""
+    if not again.wanted:
+        yield from ((part.facts, part.table) for part in parts_of(files, chosen, None, problems))
+        return
+    for part in parts_of(files, replace(chosen, where=None), None, problems):
+        facts = again.facts(part.facts)
+        frames = keyframes_in(part.table, part.table.column_names)
+        table = to_arrow(TraceRows(facts, part.steps, again.analysis(facts, part.steps), frames))
+        table = meant_rows(table, files, chosen)
+        if len(table):
+            yield facts, table
+
+
 def _pieces(files: TraceFiles, chosen: TraceFilter, problems: list[str], again: _Again) -> Iterator[Piece]:
-    for part in parts_of(files, chosen, None, problems):
-        yield Piece(again.facts(part.facts), part.steps, keyframes_in(part.table, part.table.column_names))
+    for facts, table in _tables(files, chosen, problems, again):
+        yield Piece(again.facts(facts), steps_of(table), keyframes_in(table, table.column_names))
 
 
 def say(problems: Sequence[str]) -> None:

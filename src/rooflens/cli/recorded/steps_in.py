@@ -113,7 +113,7 @@ class StepsIn:
         others = [place for place in places if place not in traces]
         held = list(held_at(others, self.problems, tell)) if others or not traces else []
         engines = TraceFilter(engines=wanted.engines)
-        self._files = find_trace(traces, engines, tell) if traces and wanted.relative else None
+        self._files = find_trace(traces, engines, tell, False) if traces and wanted.relative else None
         times = [*map(_last, held), self._files.last_unix_s if self._files else None]
         last = max((time for time in times if time is not None), default=None)
         begin, end = wanted.period(last)
@@ -156,11 +156,15 @@ class StepsIn:
             times.append(max(self._files.first_unix_s, self.chosen.from_unix_s or 0.0))
         return min(times, default=None)
 
+    def _stored(self) -> TraceFilter:
+        """What is asked of steps as they are stored: a condition on bounds is on those that are worked out again."""
+        return replace(self.chosen, where=None) if self.roofs.wanted else self.chosen
+
     @property
     def begin_unix_s(self) -> float | None:
         """When the first of the steps began, long before its output where it stands for many; a look at all of them."""
         tables = [each.table for each in self._held]
-        parts = parts_of(self._files, self.chosen, ["observed_s"], []) if self._files else ()
+        parts = parts_of(self._files, self._stored(), ["observed_s"], []) if self._files else ()
         found = [_begin(table) for table in (*tables, *(part.table for part in parts))]
         return min((time for time in found if time is not None), default=self.first_unix_s)
 
@@ -184,13 +188,15 @@ class StepsIn:
         if self._files is None:
             return
         done, again = 0, self.roofs.wanted
-        for part in parts_of(self._files, self.chosen, None if again else columns, self.problems):
+        for part in parts_of(self._files, self._stored(), None if again else columns, self.problems):
             facts, table = part.facts, part.table
             if again:
                 facts = self.roofs.known(facts, table.column("facts")[0].as_py())
                 its = set(table.column_names)
                 frames = keyframes_of(table) if {name for name, _, _ in KEYFRAME_COLUMNS} <= its else {}
                 table = to_arrow(TraceRows(facts, part.steps, self.roofs.analysis(facts, part.steps), frames))
+                if not len(table := _within(table, self.chosen)):
+                    continue
                 table = table if names is None else table.select(names)
             done += len(table)
             yield facts, table
