@@ -114,7 +114,7 @@ class _Condition:
         where = checked(chosen.where, spanned)
         if where is None:
             return None
-        return cls(where, tuple(name for name in (*COLUMN_TYPES, *spanned) if name in where))
+        return cls(where, tuple(name for name in (*COLUMN_TYPES, *spanned) if name.lower() in where.lower()))
 
     def rows(self, table: pa.Table) -> pa.Table:
         """Those for which it is true, in their order."""

@@ -26,7 +26,10 @@ WORDS = [*list(COLUMN_TYPES)[:12], *SIGNS.split(" "), *SQL.split(), "read_csv('/
 @pytest.mark.parametrize(
     "where",
     ["kind = 1", "kind IN (1, 2) AND requests > 8", "observed_s > 2 * floor_s -- slow", "keyframe_contexts IS NOT NULL",
-     "steps.requests > 3", "run LIKE '0%'", '"context_tokens" / requests > 100'],
+     "steps.requests > 3", "list_sum(keyframe_queries) > 8 OR length(run) = 16",
+     "REQUESTS BETWEEN 2 AND 8 IS NOT FALSE", "hour(to_timestamp(unix_s)) >= 8",
+     "greatest(abs(-requests), 2) ** 2 > 9", "run ~ '^0' AND run NOT LIKE '%f'",
+     "run LIKE '0%'", '"context_tokens" / requests > 100'],
 )  # fmt: skip
 def test_a_condition_over_columns_stands(where: str) -> None:
     assert checked(where) == where
@@ -53,6 +56,19 @@ def test_no_condition_is_none() -> None:
         ("sum(requests) > 1", "aggregates"),
         ("requests > 'many'", "many"),
         ("x" * 5000, "at most 4000 characters"),
+        ("random() < 0.5", "random() cannot stand here"),
+        ("current_setting('threads') = 1", "current_setting() cannot stand here"),
+        ("unix_s < epoch(now())", "now() cannot stand here"),
+        ("current_date > '2026-01-01'", "no column 'current_date'"),
+        ("length(repeat('ab', 1000000000)) > requests", "repeat() cannot stand here"),
+        ("list_sum(range(100000000)) > requests", "range() cannot stand here"),
+        ("list_sum([x + 1 for x in keyframe_queries]) > 3", "a lambda cannot stand"),
+        ("rowid < 5", "no column 'rowid'"),
+        ("engine = 0", "no column 'engine': --engine is for that"),
+        ("steps.host = 'a'", "no column 'host': --engine is for that"),
+        ("hour = 3", "no column 'hour': --from and --to is for that"),
+        ("kind", "is a value of type BIGINT, no condition: compare it"),
+        ("observed_s", "is a value of type DOUBLE, no condition"),
     ],
 )
 def test_what_is_no_condition_is_refused_in_one_line(where: str, said: str) -> None:
@@ -92,6 +108,22 @@ def test_a_condition_that_fails_over_a_value_is_one_line(tmp_path: Path) -> None
                 lambda: cells_of_table(table, facts_of(), chosen)):  # fmt: skip
         with pytest.raises(RooflensError, match=r"^--where: facts::INTEGER = 1: Conversion Error"):
             run()
+
+
+def test_columns_in_any_case_are_read(tmp_path: Path) -> None:
+    chosen = TraceFilter(where="REQUESTS > 100")
+    written(tmp_path, TABLE, facts_of())
+    files = find_trace([str(tmp_path)], chosen)
+    rows = sum(len(part.steps) for part in parts_of(files, chosen, ["observed_s"]))
+    assert rows == cells_of(files, chosen).columns["rows"].sum() > 0
+
+
+def test_a_division_by_nothing_is_the_condition_s_fault_and_says_so(tmp_path: Path) -> None:
+    chosen = TraceFilter(where="requests % waiting = 0")
+    written(tmp_path, TABLE, facts_of())
+    with pytest.raises(RooflensError, match=r"^--where: requests % waiting = 0: Division by zero") as refused:
+        cells_of(find_trace([str(tmp_path)], chosen), chosen)
+    assert "SET" not in str(refused.value)
 
 
 def test_a_condition_reads_no_file(tmp_path: Path) -> None:
