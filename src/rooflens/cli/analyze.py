@@ -42,6 +42,7 @@ from rooflens.cli.find_rings import not_recorded
 from rooflens.cli.output import json_text, one_line, printable
 from rooflens.cli.plot_file import check_picture
 from rooflens.cli.recorded import Asked, format_of
+from rooflens.cli.recorded.inputs import refuse_input
 from rooflens.cli.recorded.places import recordings_at, together
 from rooflens.collector.raw_slots import RawSummary, read_raw
 from rooflens.collector.trace.listing import is_trace
@@ -96,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
         from rooflens.dashboards.report import check_html
 
         check_html(args.html)
+        refuse_input(args.html, args.rings)
     if args.plot == "-" and args.json:
         raise RooflensError("--plot - and --json both write to standard output: name a file for the plot")
     question = question_of(args)

@@ -123,7 +123,7 @@ def _trace(place: str, wanted: Wanted, found: _Found, bar: Bar) -> None:
     from rooflens.trace_records import TraceFilter
 
     chosen = TraceFilter(engines=wanted.engines)
-    files = find_trace([place], chosen, bar.tell)
+    files = find_trace([place], chosen, bar.tell, for_rows=wanted.period.is_open)
     if not wanted.period.is_open:
         if files.last_unix_s is None:
             raise RooflensError(f"{place}: its files tell no time: leave the period out")

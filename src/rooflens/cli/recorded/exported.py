@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import EPIPE
 from importlib import import_module
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rooflens import __version__
+from rooflens.cli.recorded.inputs import refuse_input
 from rooflens.cli.recorded.steps_in import StepsIn
 from rooflens.exporters.trace_files.parts import VIEWED, CounterRows, Happened, Output, StepRows, TooLarge, Writer
 from rooflens.records import RooflensError
@@ -132,9 +134,7 @@ def _opened(place: str, sources: Sequence[str]) -> Iterator[IO[bytes]]:
             yield stream
         sys.stdout.buffer.flush()
         return
-    for source in sources:
-        if os.path.exists(place) and os.path.exists(source) and os.path.samefile(place, source):
-            raise RooflensError(f"{place}: this is what is read: name another file")
+    refuse_input(place, sources)
     if os.path.isdir(place):
         raise RooflensError(f"{place} is a folder: name a file in it")
     regular = not os.path.exists(place) or stat.S_ISREG(os.stat(place).st_mode)
@@ -144,10 +144,12 @@ def _opened(place: str, sources: Sequence[str]) -> Iterator[IO[bytes]]:
             yield stream
         if regular:
             os.replace(aside, place)
-    except BaseException:
+    except BaseException as error:
         if regular:
             with suppress(OSError):
                 os.unlink(aside)
+        if isinstance(error, OSError) and error.errno not in (None, EPIPE) and error.filename in (None, aside):
+            raise RooflensError(f"{place}: cannot be written: {os.strerror(error.errno).lower()}") from None
         raise
 
 
