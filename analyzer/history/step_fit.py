@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflens.analyzer.history.series_noise import Series, calmed, deviation_of, two_tails
+from rooflens.analyzer.history.series_noise import CUT, Series, calmed, deviation_of, noise_of, two_tails
 
 Mix = NDArray[np.float64]  # (values, what moved beside them), logarithms
 # Observed time and its bound each grow by a power of 0 to 1 of batch and context, so the logarithm of their ratio has a
@@ -37,6 +37,17 @@ class Fit:
     def sure(self) -> bool:
         """Whether the mix cannot be what moved."""
         return abs(self.move) >= SURE * self.error
+
+
+def unmixed(values: Series, mix: Mix) -> Series:
+    """The values less what the mix explains from one to the next; a jump, which may be a step, tells nothing."""
+    moved, by = np.diff(values), np.diff(mix, axis=0)
+    usual = [CUT * math.sqrt(2) * noise_of(column) for column in (values, *mix.T)]
+    calm = (np.abs(np.column_stack([moved, by])) <= usual).all(axis=1)
+    by, moved, variance = by[calm], moved[calm], 2 * noise_of(values) ** 2
+    slopes = np.linalg.solve(by.T @ by / variance + np.eye(mix.shape[1]) / SLOPE**2, by.T @ moved / variance)
+    even: Series = values - (mix - mix.mean(axis=0)) @ slopes
+    return even
 
 
 def step_fit(values: Series, split: int, mix: Mix | None, noise: float) -> Fit:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflens.analyzer.history.series_noise import Series, calmed, deviation_of, noise_of, two_tails
-from rooflens.analyzer.history.step_fit import Fit, Mix, is_step, step_fit
+from rooflens.analyzer.history.step_fit import Fit, Mix, is_step, step_fit, unmixed
 
 LEAST_SIDE = 4  # values on each side of a split: fewer say nothing of a level
 LEAST_VALUES = 16  # of a series: in a shorter one correlation in time cannot be told from a step
@@ -58,6 +58,7 @@ def levels(
     count = len(values)
     if count < max(LEAST_VALUES, 2 * least_side):
         return []
+    values = values if mix is None else unmixed(values, mix)
     noise = noise_of(values)
     calm = calmed(values, noise)
     layers = _layers(count, least_side)

@@ -26,6 +26,11 @@ def test_a_worked_histogram() -> None:
         quantile(bins, counts, 1.5)
 
 
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
+def test_one_step_is_every_quantile(part: float) -> None:
+    assert quantile(bin_of(np.array([0.025])), np.array([1]), part) == pytest.approx(0.025, rel=0.01)
+
+
 @given(TIMES, PARTS)
 def test_a_quantile_is_off_by_at_most_one_bin(times: list[float], part: float) -> None:
     bins, counts = np.unique(bin_of(np.array(times)), return_counts=True)

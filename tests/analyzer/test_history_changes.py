@@ -131,6 +131,19 @@ def test_a_change_of_the_engine_is_found_beside_moving_traffic_and_the_traffic_i
     assert found.factor_low < 1.1 < found.factor_high
 
 
+def test_a_change_is_found_that_moving_traffic_hides() -> None:
+    """The mix moves the values five times as much as noise does: what it explains is taken off before the search."""
+    rng = np.random.default_rng(11)
+    found = 0
+    for _ in range(10):
+        mix = np.column_stack([rng.normal(0, 0.15, 120), rng.normal(0, 0.3, 120)])
+        values = rng.normal(0, 0.02, 120) + mix @ [0.4, -0.3]
+        assert levels(values, 0.05, 0.02, mix=mix) == []
+        values[60:] += 0.1
+        found += [abs(level.at - 60) <= 2 for level in levels(values, 0.05, 0.02, mix=mix)] == [True]
+    assert found >= 9
+
+
 def test_a_slow_drift_is_told_as_one() -> None:
     noise = np.random.default_rng(9).normal(0, 0.01, 200)
     (found,) = by_hand(1.5 * np.exp(noise + np.linspace(0, 0.05, 200)), np.full(200, 8.0))
