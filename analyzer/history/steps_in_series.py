@@ -4,8 +4,8 @@ Every split of every interval of a fixed set (as in seeded binary segmentation) 
 two sides differ, in units of the noise. The noise is the larger of two: from differences of neighbours, which steps do
 not disturb, and what is left beside the step; it is widened for correlation in time. What was found is as unlikely
 as the best of all splits that were looked at (a union bound over a t distribution), so the chance of a false alarm
-is at most what ``most_chance`` says for noise of that kind. Odd values are cut to a few times the noise first. A
-straight line that explains an interval better than a step is a drift and no change.
+is at most what ``most_chance`` says for noise of that kind. Odd values are cut to a few times the noise first. What
+moved beside the values (the mix) is taken off, and a smooth curve that explains them as well is a drift and no change.
 """
 
 from __future__ import annotations
