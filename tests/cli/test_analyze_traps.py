@@ -14,6 +14,8 @@ from made_traces import CONFIG
 from rooflens.analyzer.hardware import find_hardware
 from rooflens.analyzer.roofline import analyse_engine
 from rooflens.cli import main
+from rooflens.cli.analysis import trace as module
+from rooflens.cli.analysis.clocks import of_ring
 from rooflens.collector.trace.file import write_file
 from rooflens.collector.trace.schema import to_arrow
 from rooflens.live_records import SourceKind
@@ -51,20 +53,27 @@ def decode(unix_s: Any, observed_s: Any = 0.02, requests: int = 8) -> StepTable:
 
 
 @pytest.fixture
-def analysed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Analysed:
+def analysed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Analysed:
     """The report's object over files with the steps of these engines; ``text`` is what a terminal shows."""
+
+    report = module.report
 
     def analyse(*parts: tuple[TraceFacts, StepTable], options: tuple[str, ...] = ()) -> dict[str, Any]:
         for number, (facts, steps) in enumerate(parts):
             bounds = analyse_engine(steps, facts.info, facts.hardware) if facts.info and facts.hardware else None
             place = tmp_path / "steps" / "host=h" / "date=2026-11-30" / "hour=12" / f"{number}.parquet"
             write_file(place, to_arrow(TraceRows(facts, steps, bounds)), [facts])
-        assert main(["analyze", str(tmp_path), *options]) == 0
-        text = capsys.readouterr().out
+        told: list[str] = []
+
+        def both(*asked: Any) -> tuple[dict[str, Any], str]:
+            found, text = report(*asked)
+            told.append(text)
+            return found, text
+
+        monkeypatch.setattr(module, "report", both)
         assert main(["analyze", str(tmp_path), "--json", *options]) == 0
         (found,) = json.loads(capsys.readouterr().out)
-        history: dict[str, Any] = found["history"]
-        return {**history, "text": " ".join(text.split())}
+        return {**found["history"], "text": " ".join(told[0].split())}
 
     return analyse
 
@@ -192,3 +201,36 @@ def test_a_curve_of_bursts_has_their_mean(analysed: Analysed) -> None:
     assert "a column is 70 s" in text
     least, most = text.split("tokens/s")[2].split()[1:3]
     assert (float(least), float(most)) == pytest.approx((400 / 70, 800 / 70), rel=0.01)
+
+
+def test_of_a_period_it_is_said_what_held_means(analysed: Analysed) -> None:
+    """An engine that makes two steps in the period is held for these: how long it was there is not recorded in it."""
+    options = ("--from", f"{START_UNIX_S + 1.01}", "--to", f"{START_UNIX_S + 1.05}")
+    found = analysed((facts_of("0"), decode(EVERY)), options=options)
+    assert found["cost"]["held_device_s"] == pytest.approx(0.04)
+    assert "of devices held from each engine's first step in the period to its last" in found["text"]
+    assert "in the period" not in analysed((facts_of("0"), decode(EVERY)))["text"]
+
+
+def test_a_ring_tells_its_clock_too() -> None:
+    steps = decode(EVERY)
+    moved = np.where(np.arange(1000) < 500, 0.0, -30.0)
+    known = {"unix_s": np.arange(1000) != 3}
+    clocks = of_ring(StepTable({**steps.columns, "unix_s": steps["unix_s"] + moved}, known), "m/0@h")
+    assert clocks.spans_s == {"m/0@h": pytest.approx(20.0)}
+    assert clocks.notes[0].startswith("m/0@h: its wall clock was set by -30.0 s at 2026-11-30 11:59:40 UTC")
+    assert of_ring(steps, "m/0@h").notes == ()
+
+
+def test_steps_quicker_than_reachable_say_that_the_interval_is_too_narrow(analysed: Analysed) -> None:
+    """Above the floor, so nothing is invalid; kernels that beat what counts as reachable leave no waste to vary."""
+    info = facts_of("0").info
+    assert info is not None
+    bounds = analyse_engine(decode(EVERY), info, H100)
+    assert bounds.reachable_s is not None
+    between = float(bounds.floor_s[0] + bounds.reachable_s[0]) / 2
+    found = analysed((facts_of("0"), decode(EVERY, between)), options=("--set", "kv=fp8"))
+    assert not found["engines"][0]["measurement_invalid"]
+    (answer,) = found["what_ifs"]
+    assert answer["saved_device_s"][0] == pytest.approx(answer["saved_device_s"][1])
+    assert any("the interval is too narrow" in note for note in answer["notes"])

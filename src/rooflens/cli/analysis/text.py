@@ -23,10 +23,18 @@ INVALID = "invalid"  # instead of a ratio: it was faster than possible, and a no
 PARTIAL = "not told with --where, for other steps may lie between those that were chosen"
 
 
-def trace_text(places: Sequence[str], files: int, problems: Sequence[str], history: History, question: Question) -> str:
-    """The whole report of a trace."""
+def trace_text(
+    places: Sequence[str],
+    files: int,
+    problems: Sequence[str],
+    history: History,
+    question: Question,
+    roofs: Sequence[str] = (),
+) -> str:
+    """The whole report of a trace; ``roofs`` is what its floors stand on."""
     lines = [f"trace     {', '.join(places)}; {files:,} file{'s' if files != 1 else ''}"]
-    lines += [*_head(history), *_wrapped_all("warning   ", problems)]
+    lines += [*_head(history), *(line for each in roofs for line in _wrapped("floor     ", each))]
+    lines += _wrapped_all("warning   ", problems)
     lines += ["", *_engines(history, question.most), "", *phase_table(history), *_below_phases(history)]
     lines += sections(history, question)
     return "\n".join(map(one_line, lines))
@@ -228,7 +236,9 @@ def _cost(history: History) -> list[str]:
         text = f"{seconds_text(cost.busy_device_s)} of device time in steps{wasted}; time held is {PARTIAL}"
     else:
         busy = f", {seconds_text(cost.busy_device_s)} of it in steps" if cost.busy_device_s is not None else ""
-        text = f"{seconds_text(cost.held_device_s)} of devices held{busy}{wasted}"
+        cut = any(history.chosen.get(end) is not None for end in ("from_unix_s", "to_unix_s"))
+        how = " from each engine's first step in the period to its last" if cut else ""
+        text = f"{seconds_text(cost.held_device_s)} of devices held{how}{busy}{wasted}"
     if cost.device_s_per_million_tokens is not None:
         text += f"; {seconds_text(cost.device_s_per_million_tokens)} a million generated tokens"
     lines = _wrapped("cost      ", text)
