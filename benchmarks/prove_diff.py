@@ -72,7 +72,9 @@ def affordable(folder: Path, pairs: int, minutes: float) -> float:
     record(folder / "trial.ring", USUAL, 0.0, 1, TRIAL_S)
     beside_s = time.monotonic() - began - TRIAL_S
     (folder / "trial.ring").unlink()
-    return round(min(MOST_S, max(LEAST_S, minutes * 60 / (4 * pairs) - beside_s)), 1)
+    found = round(min(MOST_S, max(LEAST_S, minutes * 60 / (4 * pairs) - beside_s)), 1)
+    say(began, f"a recording takes {beside_s:.1f} s beside its own time: {4 * pairs} of {found} s each")
+    return found
 
 
 def recorded(folder: Path, pairs: int, seconds: float) -> dict[str, float]:

@@ -12,11 +12,11 @@ MATTERS = 0.01  # a difference of less than 1 % of a step is nobody's upgrade or
 MARGIN = 0.10  # "same" needs an interval that lies within this of no change: the verdict says how much may hide
 SLOW_MATTERS = 0.03  # of a step: slow steps that cost by less more or less are said, but decide nothing
 # Standard deviation between runs of what slow steps cost, the machine's own work; where others disturb even the calmer
-# side, what they take differs by half of itself.
-SLOW_FLOOR, SLOW_PART = 0.01, 0.5
+# side beyond what the engine's own spread makes, what they take differs by half of itself.
+SLOW_FLOOR, SLOW_PART, USUAL_SLOW = 0.01, 0.5, 0.04
 ENOUGH_RUNS = 3  # a side, to tell pauses of the engine from neighbours
 RUN_FLOOR = 0.01  # standard deviation between starts of one engine that no look into one run can see
-# How far others that share the machine shift even the quiet steps from one run to the next, from 60 recordings of one
+# How far others that share the machine shift even the quiet steps from one run to the next, set on 71 recordings of one
 # engine on two cores beside other work (docs/decisions/0013): with the square of how far the mean step lies above the
 # quiet one, and with how far that lies above the quickest stretches, beyond what it does on an idle machine.
 DISTURBED_SQUARE = 1.0
@@ -51,7 +51,7 @@ def run_floor(limits: Thresholds, disturbed: float, unrest: float) -> float:
 
 def slow_floor(calmer: float) -> float:
     """The least standard deviation between two runs of what slow steps cost, where they cost the calmer side this."""
-    return max(SLOW_FLOOR, SLOW_PART * calmer)
+    return max(SLOW_FLOOR, SLOW_PART * (calmer - USUAL_SLOW))
 
 
 def judged(change: Change | None, limits: Thresholds) -> Verdict:
