@@ -70,6 +70,19 @@ def test_bounds_of_other_hardware_are_worked_out_anew(tmp_path: Path, capsys: py
     assert all(slower > faster for faster, slower in zip(floors[0], floors[2], strict=True))
 
 
+def test_a_condition_is_on_the_bounds_that_are_worked_out_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The floor is 63 ms on an H100, as it was captured, and 103 ms on an A100."""
+    trace = str(made_trace(tmp_path / "trace"))
+    where = ("--format", "csv", "--where", "floor_s < 0.08")
+    counts = []
+    for options in ([], ["--hardware", "h100-sxm5-80"], ["--hardware", "a100-sxm4-80"]):
+        _, out, _ = exported(capsys, trace, *where, *options)
+        counts.append(len(read_back.table(out.encode())) if out else 0)
+    assert counts == [200, 200, 0]
+
+
 def test_a_first_step_of_many_seconds_is_drawn_whole(tmp_path: Path) -> None:
     """Its output is the first time of the recording, but it began long before; so did a later one elsewhere."""
     for engine, (end_s, busy_s) in enumerate([(0.5, 2.9), (1.5, 9.0)]):
