@@ -7,6 +7,7 @@ Nothing listens here; scheduler and workers bind to what their own commands say.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,14 +122,14 @@ def _client(address: str) -> Iterator[Any]:
         import distributed
     except ImportError:
         raise RooflensError(MISSING) from None
+    _knock(address)
     library: Any = distributed
+    client = library.Client.__new__(library.Client)
     try:
-        client = library.Client(address, timeout=ANSWER_S, set_as_default=False)
+        client.__init__(address, timeout=ANSWER_S, set_as_default=False)
     except Exception as error:  # OSError, TimeoutError, ValueError for an odd address, by what is wrong
-        words = " ".join(str(error).split())[:160] or type(error).__name__
-        raise RooflensError(
-            f"--dask {address}: no scheduler answers ({words}): start `dask scheduler` and name its address"
-        ) from None
+        client.status = "closed"  # else one that is half made closes itself later, and prints how that fails
+        raise _silent(address, " ".join(str(error).split())[:160] or type(error).__name__) from None
     try:
         try:
             client.wait_for_workers(1, timeout=ANSWER_S)
@@ -139,3 +140,30 @@ def _client(address: str) -> Iterator[Any]:
         yield client
     finally:
         client.close(timeout=ANSWER_S)
+
+
+def _knock(address: str) -> None:
+    """RooflensError where nothing answers over plain TCP within ANSWER_S; Dask's own limit ends only connecting.
+
+    A scheduler speaks first: it says how it packs its messages.
+    """
+    scheme, _, place = address.rpartition("://")
+    if scheme not in ("", "tcp"):
+        return
+    host, _, port = place.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as talk:
+            talk.settimeout(ANSWER_S)
+            if not talk.recv(1):
+                raise _silent(address, "it hangs up")
+    except TimeoutError:
+        raise _silent(address, f"nothing is said within {ANSWER_S:g} s") from None
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise _silent(address, words.lower()) from None
+    except (ValueError, OverflowError):
+        raise _silent(address, f"{port} is no port") from None
+
+
+def _silent(address: str, why: str) -> RooflensError:
+    return RooflensError(f"--dask {address}: no scheduler answers ({why}): start `dask scheduler` and name its address")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -141,3 +143,23 @@ def test_without_dask_the_extra_is_named(files: TraceFiles, monkeypatch: pytest.
         monkeypatch.setitem(sys.modules, name, module)
     with pytest.raises(RooflensError, match=r"pip install 'rooflens\[trace,fleet\]'"):
         cells_on("tcp://127.0.0.1:1", files, ALL, 60.0)
+
+
+def test_an_address_where_nobody_speaks_is_one_line(files: TraceFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_cells, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(RooflensError, match=rf"--dask {address}: no scheduler answers \(nothing is said within"):
+            cells_on(address, files, ALL)
+    with pytest.raises(RooflensError, match=r"no scheduler answers \(connection refused\)"):
+        cells_on(address, files, ALL)
+
+
+def test_a_client_that_cannot_be_made_leaves_no_noise(files: TraceFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would close itself when it is collected, wait for that, and print a traceback."""
+    noise: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", noise.append)
+    with pytest.raises(RooflensError, match="no scheduler answers"):
+        cells_on("tls://127.0.0.1:1", files, ALL)
+    gc.collect()
+    assert noise == []
