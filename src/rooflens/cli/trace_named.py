@@ -40,8 +40,10 @@ def trace_said(writer: Any, settings: Any, state: Path | None) -> str:
 
 
 def check_written(trace: TraceTo | None) -> None:
-    """RooflensError for a trace that could not be written to its end."""
+    """RooflensError for a trace that could not be written to its end, or that did not take all in time."""
     if trace is not None and (problem := trace.writer.state().problem) is not None:
         dropped = trace.writer.state().dropped_rows
         lost = f" ({dropped:,} rows were not written)" if dropped else ""
         raise RooflensError(f"{problem}{lost}")
+    if trace is not None and trace.unfinished:
+        raise RooflensError(trace.unfinished[0])

@@ -39,8 +39,12 @@ PIECE_STEPS = 4096  # that are analysed and handed over at once
 MOST_WAITING_ROWS = 65_536  # handed over and not written; with more there would be no room for the steps of now
 PACE_S = 0.25
 PATIENCE_S = 3.0  # for the devices of an engine that neither it nor its workers name
-CLOSE_S = 2.0
+CLOSE_S = 8.0  # on a busy machine the first bounds take seconds; with the writer's end it stays under 20 s
 MOST_PROBLEMS = 4
+UNFINISHED = (
+    "trace: steps from before it began were not all taken from their rings before it ended: the next start takes them, "
+    "as long as the rings hold them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +99,19 @@ class Resume:
             self._thread = threading.Thread(target=self._run, name="rooflens-resume", daemon=True)
             self._thread.start()
 
-    def close(self) -> None:
-        """Take what is left if that is soon done, and stop; what was not taken comes when the trace begins again."""
+    def close(self, timeout_s: float = CLOSE_S) -> str | None:
+        """Take what is left if that is soon done, and stop; what was not taken comes when the trace begins again.
+
+        The line that says so then, None where all was taken.
+        """
         self._rings.put(None)
-        if self._thread is not None:
-            self._thread.join(CLOSE_S)
-            self._stop.set()
-            self._thread.join(PACE_S)
+        if self._thread is None:
+            return None
+        self._thread.join(timeout_s)
+        unfinished = self._thread.is_alive()
+        self._stop.set()
+        self._thread.join(PACE_S)
+        return UNFINISHED if unfinished else None
 
     def _run(self) -> None:
         while (old := self._rings.get()) is not None and not self._stop.is_set():

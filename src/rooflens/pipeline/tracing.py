@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -55,10 +55,14 @@ class Writer(TraceSink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceTo:
-    """Where a watch keeps its trace: ``place`` is a folder or the address of an object store, as its user gave it."""
+    """Where a watch keeps its trace: ``place`` is a folder or the address of an object store, as its user gave it.
+
+    ``unfinished`` are lines of what was not taken in time when the watch ended.
+    """
 
     writer: Writer
     place: str
+    unfinished: list[str] = field(default_factory=list)
 
     @property
     def identity(self) -> str:
@@ -81,6 +85,7 @@ class Tracing:
             return
         kept = Cursors(settings.state) if settings.state is not None else None
         self._cursors = TraceCursors(kept, settings.trace.identity)
+        self._unfinished = settings.trace.unfinished
         settings.trace.writer.on_written(self._cursors.written)
         roof = (settings.hardware, settings.calibrations)
         self._resume = Resume(settings.trace.writer, self._cursors, self._host, roof, settings.model_config)
@@ -146,7 +151,7 @@ class Tracing:
         self.turn({})
         for run, tap in self._taps.items():
             self._guarded(run, partial(tap.end, None))
-        self._resume.close()
+        self._unfinished += [line for line in (self._resume.close(),) if line is not None]
         self._cursors.end()
         self._writer.close()
 
