@@ -9,7 +9,7 @@ from rooflens.dashboards.report import words
 from rooflens.dashboards.report.markup import Child, Markup, tag
 from rooflens.dashboards.report.sections import factor, jump, label, number, seconds, whole
 from rooflens.dashboards.report.tables import Cell, Column, table
-from rooflens.dashboards.report.view import basis_of
+from rooflens.dashboards.report.view import basis_of, bound_words
 
 Row = Mapping[str, Any]
 
@@ -99,7 +99,7 @@ def cost(history: Row) -> Markup:
     amounts: list[tuple[str, Child]] = [
         ("devices held", words.seconds(found.get("held_device_s"))),
         ("in steps", words.seconds(found.get("busy_device_s"))),
-        (f"above what is {basis_of(history)}", words.seconds(found.get("wasted_device_s"))),
+        (f"above {bound_words(basis_of(history))}", words.seconds(found.get("wasted_device_s"))),
         ("device time for a million generated tokens", words.seconds(found.get("device_s_per_million_tokens"))),
     ]
     if found.get("price_per_device_hour") is not None:

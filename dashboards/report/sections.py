@@ -8,7 +8,7 @@ from typing import Any
 from rooflens.dashboards.report import words
 from rooflens.dashboards.report.markup import Child, Markup, tag
 from rooflens.dashboards.report.tables import Cell, Column, table
-from rooflens.dashboards.report.view import basis_of
+from rooflens.dashboards.report.view import basis_of, bound_words
 
 Row = Mapping[str, Any]
 LABEL = 48  # characters of an engine's name
@@ -62,17 +62,18 @@ def stack(
         parts.append(("waste", "above", max(0.0, observed_s - bound)))
     parts.append(("unknown", "not compared", max(0.0, all_s - (observed_s if known and observed_s else 0.0))))
     shown = [(name, text, value) for name, text, value in parts if value > 0]
+    longer = all_s > most_s * 1.0001 > 0
     told = ", ".join(f"{text} {words.seconds(value)}" for _, text, value in shown) or "nothing"
     spans = [
-        tag("span", class_=f"part part-{name}", style=f"width:{100 * value / most_s if most_s else 0:.2f}%")
+        tag("span", class_=f"part part-{name}", style=f"width:{min(100.0, 100 * value / most_s) if most_s else 0:.2f}%")
         for name, _, value in shown
     ]
-    return tag("div", spans, class_="stack", role="img", aria_label=told, title=told)
+    return tag("div", spans, class_="stack longer" if longer else "stack", role="img", aria_label=told, title=told)
 
 
 def legend(basis: str) -> Markup:
     """What the colours of the bars mean."""
-    names = (("floor", "floor: no engine can be faster"), ("reachable", f"up to what is {basis}"),
+    names = (("floor", "floor: no engine can be faster"), ("reachable", f"up to {bound_words(basis)}"),
              ("waste", "above it: lost"), ("unknown", "idle, or not compared with a bound"))  # fmt: skip
     items = [tag("li", tag("span", class_=f"key part-{name}"), f" {text}") for name, text in names]
     return tag("ul", items, class_="legend")
@@ -82,7 +83,8 @@ def phases(found: Row, basis: str) -> Markup | None:
     """Where the time went, by kind of step, and decode by its batch."""
     rows: list[list[Cell | Child]] = []
     every = found.get("phases") or ()
-    most = max((phase["seconds"] for phase in every), default=0.0)
+    steps = [phase["seconds"] for phase in every if phase.get("steps")]
+    most = max(steps or [phase["seconds"] for phase in every], default=0.0)  # idle time may be a thousand times that
     for phase in every:
         rows.append(_phase(phase, str(phase["name"]), most))
         parts = found.get("decode_by_batch") or ()
@@ -91,7 +93,7 @@ def phases(found: Row, basis: str) -> Markup | None:
     columns = (
         Column("kind of step", False), Column("floor, reachable, lost", False), Column("time"), Column("share"),
         Column("steps"), Column("p50", help="half of the steps were shorter"), Column("p90"), Column("longest"),
-        Column("lost", help=f"above what is {basis}"), Column("× floor", help="observed time over the floor"),
+        Column("lost", help=f"above {bound_words(basis)}"), Column("× floor", help="observed time over the floor"),
         Column("MBU", help="needed bytes over what the memory moves in that time"),
         Column("MFU", help="needed operations over what the device computes in that time"), Column("bound by", False),
     )  # fmt: skip
@@ -122,7 +124,7 @@ def engines(history: Row) -> Markup:
     most = max((engine.get("busy_device_s") or 0.0 for engine in found), default=0.0)
     columns: Sequence[Column] = (
         Column("engine", False), Column("busy time", False, "floor, what is reachable, lost"), Column("devices"),
-        Column("steps"), Column("busy"), Column("lost", help=f"device time above what is {basis_of(history)}"),
+        Column("steps"), Column("busy"), Column("lost", help=f"device time above {bound_words(basis_of(history))}"),
         Column("of busy"), Column("p50"), Column("p90"), Column("batch"), Column("tokens/s"),
         Column("KV used", help="mean of the pool's blocks in use"), Column("runs", False),
     )  # fmt: skip
@@ -159,7 +161,7 @@ def worst(history: Row, place: str) -> Markup | None:
         Column("begin (UTC)", False), Column("engine", False), Column("lost"),
         Column("share", help="of all that was lost"),
         Column("above usual", help="device time that this engine does not lose elsewhere"),
-        Column("× bound", help=f"observed time beside what is {basis_of(history)}"),
+        Column("× bound", help=f"observed time beside {bound_words(basis_of(history))}"),
         Column("usual ×", help="of this engine at the same regimes elsewhere"),
         Column("longest step"), Column("mostly in", False), Column("beside", False),
     )  # fmt: skip

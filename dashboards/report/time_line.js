@@ -37,6 +37,11 @@ function seriesOf(source) {
   return Array.from({ length: source.count }, (_, at) => source.start + at * source.width);
 }
 
+// Where a value has none on either side: a line leaves it out, so it is a point.
+function alone(values) {
+  return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
+}
+
 class TimeLine {
   constructor(place, data) {
     this.place = place;
@@ -105,7 +110,7 @@ class TimeLine {
     const axis = { stroke: shade("quiet"), font: "12px system-ui, 'DejaVu Sans', sans-serif", grid: { stroke: shade("edge"), width: 1 }, ticks: { stroke: shade("edge"), width: 1 } };
     const series = lines.map(([, name, colour], at) => ({
       label: at === 0 && lines.length > 1 ? `${title}: ${name}` : name || this.data.basis, stroke: shade(colour), width: 1.4, spanGaps: false,
-      paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (_, value) => figure(value, unit),
+      paths: uPlot.paths.stepped({ align: 1 }), points: { show: false, size: 5, fill: shade(colour), filter: (plot, at) => alone(plot.data[at]) }, value: (_, value) => figure(value, unit),
       fill: at === 0 && lines.length === 1 ? `${shade(colour)}22` : undefined,
     }));
     const options = {
@@ -207,10 +212,10 @@ class TimeLine {
     const engines = this.data.engines.filter((each) => each.columns.slowdown);
     if (engines.length < 2) return;
     this.rows = engines;
-    this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `engines by time: darker is slower beside what is ${this.data.basis}` });
+    this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `engines by time: darker is slower beside ${this.data.bound}` });
     const most = engines.map((each) => each.columns.slowdown.reduce((high, value) => Math.max(high, value || 0), 0)).sort((a, b) => a - b);
     this.hottest = Math.max(1.5, most[Math.floor(most.length * 0.9)]);
-    const told = `Every engine (rows, most lost first) over all of the time: from pale at what is ${this.data.basis} to full colour at ${figure(this.hottest, "")} times of it; a click looks closer.`;
+    const told = `Every engine (rows, most lost first) over all of the time: from pale at ${this.data.bound} to full colour at ${figure(this.hottest, "")} times of it; a click looks closer.`;
     this.place.append(element("p", { class: "help" }, told), this.canvas);
     this.canvas.addEventListener("click", (event) => {
       const box = this.canvas.getBoundingClientRect();

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rooflens.dashboards.report import words
-from rooflens.dashboards.report.view import basis_of
+from rooflens.dashboards.report.view import basis_of, bound_words
 from rooflens.findings import FINDINGS, Code
 
 Row = Mapping[str, Any]
@@ -39,7 +39,7 @@ def _lost(history: Row) -> Line:
         said = "steps were faster than possible" if invalid else "no step has bounds"
         return "lost", f"How much was lost is not known: {said}{f' ({why})' if why else ''}."
     of = f" of {words.seconds(busy)} in steps ({words.percent(wasted / busy)})" if busy else ""
-    text = f"{words.seconds(wasted)} of device time{of} lay above what is {basis_of(history)}"
+    text = f"{words.seconds(wasted)} of device time{of} lay above {bound_words(basis_of(history))}"
     if cost.get("wasted_money") is not None and cost.get("money") is not None:
         text += f", {words.money(cost['wasted_money'])} of the {words.money(cost.get('money'))} paid"
     return "lost", f"{text}."

@@ -36,6 +36,11 @@ def basis_of(history: Row) -> str:
     return BASIS.get(history.get("basis") or "", "reachable, or the expected floor")
 
 
+def bound_words(basis: str) -> str:
+    """The same with an article, for the middle of a sentence."""
+    return f"the {basis}" if basis.startswith("expected") else f"what is {basis}"
+
+
 def time_line(history: Row, most: int = MOST_WINDOWS) -> Line | None:
     """All engines together; neighbouring windows are put together where there are more than ``most``."""
     windows, width_s = history.get("time_line") or (), history.get("window_s")
@@ -176,6 +181,7 @@ def data_of(history: Row, most_cells: int = MOST_CELLS) -> dict[str, Any] | None
     labels = [engine["label"] for engine in history.get("engines") or ()]
     return {
         "basis": basis_of(history),
+        "bound": bound_words(basis_of(history)),
         "from": history["from_unix_s"],
         "to": history["to_unix_s"],
         "all": _json(line),

@@ -17,6 +17,17 @@ RANGE = (
     "[...document.querySelectorAll('.charts')].map((each) => [Number(each.dataset.from), Number(each.dataset.to)])[0]"
 )
 
+# Dots of the first chart that have a colour of the page.
+PAINTED = """(name) => {
+  const wanted = shade(name).match(/[0-9a-f]{2}/gi).map((digits) => parseInt(digits, 16));
+  const canvas = document.querySelector(".chart canvas");
+  const dots = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let found = 0;
+  for (let at = 0; at < dots.length; at += 4)
+    found += dots[at + 3] > 250 && wanted.every((value, n) => Math.abs(dots[at + n] - value) < 4);
+  return found;
+}"""
+
 
 @pytest.fixture(scope="module")
 def found() -> Found:
@@ -104,6 +115,19 @@ def test_tables_sort_filter_and_are_saved(wide: Path, watched: Open, tmp_path: P
     assert len(lines) == 9
     assert all('"llama-3-70b/' in line for line in lines[1:])
     assert ",869.0," in lines[-1] or ",876.0," in lines[-1]  # seconds as they were, not as they are shown
+
+
+def test_windows_without_neighbours_are_seen(found: Found, watched: Open, tmp_path: Path) -> None:
+    history = found[0]["history"] | {"time_line": found[0]["history"]["time_line"][::3]}
+    write_html(tmp_path / "alone.html", [found[0] | {"history": history}])
+    painted = watched(tmp_path / "alone.html").page.evaluate(f"({PAINTED})('observed')")
+    assert painted > 3 * len(history["time_line"])
+
+
+@pytest.mark.parametrize("width", [360, 420, 1240])
+def test_nothing_runs_over_the_edge(plain: Path, watched: Open, width: int) -> None:
+    page = watched(plain, viewport={"width": width, "height": 900}).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_hundred_engines_stay_usable(wide: Path, watched: Open) -> None:
