@@ -26,6 +26,7 @@ __all__ = ["TraceFile", "TraceFiles", "find_trace", "is_trace"]  # is_trace stan
 READERS, LOCAL_READERS = 16, 2  # footers at a time: an object store answers slowly, a disk at once
 SLACK_S = HOUR_S  # a clock may have jumped within a file; footers tell exactly, names only save opening them
 SHOWN = 6  # names in one line
+OTHER_TABLES = {"class": TraceTable.EVENTS, "uuid": TraceTable.COUNTERS}  # columns that steps do not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,8 @@ def _footer(entry: Listed, known: dict[str, TraceFacts]) -> TraceFile | str:
         return str(error)
     except (pa.ArrowException, ValueError):
         return f"{entry.url}: damaged: its columns cannot be read"
+    if (other := next((table for name, table in OTHER_TABLES.items() if name in schema.names), None)) is not None:
+        return f"{entry.url}: {other} of a trace, no steps: name the trace's own folder, which holds 'steps' too"
     if fault := fault_of(schema):
         return f"{entry.url}: {fault}"
     return TraceFile(entry.url, footer, columns, clock_offsets_s=_clock_offsets(metadata))

@@ -14,6 +14,7 @@ from rooflens.dashboards.report.tables import Cell, Column, table
 Row = Mapping[str, Any]
 MOST_DEEP = 3
 MOST_FACTS = 200
+MOST_ROOFS = 20
 HIDDEN = {"history", "phases", "decode_by_batch", "model_config", "last_step_age_s", "pid", "instance", "regimes"}
 SECRET = re.compile(r"(?<=://)[^/@\s]*@|[?#].*$")  # of an address: who asks, and signed parts
 
@@ -100,6 +101,7 @@ def provenance(found: Row, merged: int, cells_merged: int, version: str, drawn: 
     if places := found.get("places"):
         files = found.get("files")
         lines.append(f"Read from {', '.join(map(place_text, places))}{f': {files:,} files' if files else ''}.")
+    lines += [f"Floors stand on {roof['text']}." for roof in (found.get("roofs") or ())[:MOST_ROOFS]]
     chosen: Row = history.get("chosen") or {}
     asked = [f"{name.replace('_unix_s', '')} {_asked(name, value)}" for name, value in chosen.items() if value]
     if asked:

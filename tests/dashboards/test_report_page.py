@@ -241,3 +241,28 @@ def test_whatever_is_not_known_it_is_written(found: Found, part: float) -> None:
     poor = [forgotten(found[0], "", lambda: chance.random() < part)]
     assert "NaN" not in page(poor, None)
     json.loads(re.findall(r'id="data">(.*?)</script>', page(poor, None), re.DOTALL)[0])
+
+
+def test_idle_time_leaves_the_bars_of_steps_their_length(found: Found) -> None:
+    history = found[0]["history"]
+    idle = {"name": "not in a step", "steps": 0, "seconds": 5e4, "share_ratio": 0.0, "step_s": None, "floor": None}
+    phases = [*(each for each in history["phases"] if each["steps"]), idle]
+    text = page([found[0] | {"history": history | {"phases": phases}}], None)
+    bars = re.findall(r'class="stack( longer)?".*?</div>', text.partition('id="time-0"')[2].partition("</table>")[0])
+    assert [bool(each) for each in bars].count(True) == 1
+    widths = [float(each) for each in re.findall(r"width:([0-9.]+)%", text.partition('id="time-0"')[2])]
+    assert max(widths) == 100.0
+    assert sum(widths[:3]) == pytest.approx(
+        100, abs=0.1
+    )  # decode, the longest kind: as if the idle time were not there
+
+
+def test_the_floors_of_a_page_say_what_they_stand_on(found: Found) -> None:
+    roofs = [{"text": "this-cpu (measured): 12.5 GB/s; others used the machine"}]
+    assert "Floors stand on this-cpu (measured): 12.5 GB/s; others used" in page([found[0] | {"roofs": roofs}], None)
+
+
+def test_an_expected_floor_has_an_article(found: Found) -> None:
+    text = text_of(page([found[0] | {"history": found[0]["history"] | {"basis": "expected"}}], None))
+    assert "above the expected floor" in text
+    assert "what is expected" not in text

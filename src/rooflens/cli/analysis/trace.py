@@ -16,6 +16,7 @@ from rooflens.analyzer.roofline import Roofline
 from rooflens.cli.analysis.asked import Question
 from rooflens.cli.analysis.beside import of_trace
 from rooflens.cli.analysis.clocks import of_trace as clocks_of_trace
+from rooflens.cli.analysis.roofs import roof_texts, roofs_of
 from rooflens.cli.analysis.sets import Piece, answers, changes_of, counted, invalid_in, keyframes_in, roof_of
 from rooflens.cli.analysis.text import trace_text
 from rooflens.cli.bar import Bar
@@ -57,8 +58,9 @@ def report(places: Sequence[str], question: Question, asked: Asked) -> tuple[dic
         bar.end()
     history = replace(history, chosen=asdict(chosen))
     told = tuple(dict.fromkeys((*files.problems, *cells.problems, *problems, *again.problems)))
-    return as_json(places, len(files.files), told, history), trace_text(
-        places, len(files.files), told, history, question
+    roofs = roofs_of(again.facts(each) for each in files.facts.values())
+    return as_json(places, len(files.files), told, history) | {"roofs": roofs}, trace_text(
+        places, len(files.files), told, history, question, roof_texts(roofs)
     )
 
 
