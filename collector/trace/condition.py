@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from rooflens.records import STEP_COLUMNS, RooflensError
+from rooflens.records import STEP_COLUMNS, RooflensError, StepKind
 from rooflens.trace_records import KEY_COLUMNS, KEYFRAME_COLUMNS, ROOF_COLUMNS
 
 LONGEST = 4000  # characters
@@ -27,6 +27,8 @@ ELSEWHERE = {
     **dict.fromkeys(("engine", "model", "model_name", "host", "label"), "--engine"),
     **dict.fromkeys(("date", "hour", "minute", "time", "timestamp"), "--from and --to"),
 }
+KINDS = {kind.name.lower(): int(kind) for kind in StepKind}
+KINDS_TOLD = ", ".join(f"{number} {name}" for name, number in KINDS.items())
 # What answers the same every time, from its arguments alone, and no more than these are long.
 FUNCTIONS = frozenset(
     """
@@ -155,6 +157,8 @@ def _nodes(node: Any) -> Iterator[dict[str, Any]]:
 def _line(where: str, error: str, names: list[str]) -> str:
     """DuckDB's words in one line, with the columns whose names are near the one that it does not know."""
     first = _first(error)
+    if (quoted_kind := re.search(r"[Cc]ould not convert string '(\w+)'", error)) and quoted_kind[1].lower() in KINDS:
+        return _no_column(quoted_kind[1], names)
     found = UNKNOWN.search(error)
     if found is None or ("not found" not in error and "does not" not in error):
         return f"--where: {first}"
@@ -164,6 +168,8 @@ def _line(where: str, error: str, names: list[str]) -> str:
 def _no_column(name: str, names: list[str]) -> str:
     """What to say of a name that is no column: an option that means it, or columns whose names are near."""
     name = one_line(name)[:60]
+    if (number := KINDS.get(name.lower())) is not None:
+        return f"--where: kinds of steps are numbers: kind = {number} is {name.lower()}; all: {KINDS_TOLD}"
     if name.lower() in ELSEWHERE:
         return f"--where: a step has no column {name!r}: {ELSEWHERE[name.lower()]} is for that"
     near = get_close_matches(name.lower(), names, NEAR, 0.5) or sorted(names)[:NEAR]

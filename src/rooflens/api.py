@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rooflens.records import RooflensError
@@ -216,7 +217,11 @@ class Trace:
         return asdict(answer)
 
     def to_pandas(self) -> Any:
-        """The steps as a pandas DataFrame, NaN for not known; needs pandas."""
+        """The steps as a pandas DataFrame, NaN for not known; RooflensError in one line without pandas."""
+        try:
+            import_module("pandas")  # pyarrow asks for it later, in words of its own
+        except ImportError:
+            raise RooflensError("Trace.to_pandas() needs pandas: pip install pandas") from None
         return self.steps.to_pandas()
 
 

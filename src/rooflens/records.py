@@ -163,7 +163,7 @@ class DeviceSpan:
 # Every column of a StepTable: name, NumPy kind (i integer, f float), what it counts.
 STEP_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("sequence", "i", "position in the ring, counted from 1; a gap is a lost step"),
-    ("kind", "i", "StepKind"),
+    ("kind", "i", "what it did: 0 prefill, 1 decode, 2 mixed, 3 verify, 4 encode, 5 pool, 6 dummy"),
     ("unix_s", "f", "wall time of the output, from the nearest anchor"),
     ("submit_monotonic_s", "f", "end of scheduling: the step was handed to the executor"),
     ("output_monotonic_s", "f", "the step's output reached the scheduler"),
@@ -207,7 +207,7 @@ STEP_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("oldest_wait_s", "f", "age of the oldest waiting request"),
     ("summed_wait_s", "f", "ages of all waiting requests, summed"),
     ("padded_tokens", "i", "tokens after padding to a captured graph size"),
-    ("graph_mode", "i", "GraphMode"),
+    ("graph_mode", "i", "how it was launched: 0 unknown, 1 eager, 2 piecewise, 3 full"),
     ("structured_rows", "i", "sequences under a grammar"),
     ("lora_rows", "i", "sequences with a LoRA adapter"),
     ("prompt_logprob_rows", "i", "sequences that asked for prompt log-probabilities"),

@@ -43,6 +43,8 @@ def test_no_condition_is_none() -> None:
 @pytest.mark.parametrize(
     ("where", "said"),
     [
+        ("kind = decode", "kind = 1 is decode; all: 0 prefill, 1 decode, 2 mixed"),
+        ("kind IN ('MIXED', 'x')", "kind = 2 is mixed"),
         ("kind = 1; DROP TABLE steps", "one condition over the columns"),
         ("kind = 1) OR (1 = 1", "syntax error"),
         ("kind = 1 ORDER BY 1", "one condition over the columns"),

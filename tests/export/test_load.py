@@ -125,3 +125,9 @@ def test_the_package_alone_loads_nothing_and_names_what_load_needs() -> None:
     assert run.stdout.strip() == "rooflens.load needs pyarrow: pip install 'rooflens[trace]'"
     with pytest.raises(AttributeError):
         _ = rooflens.nothing
+
+
+def test_without_pandas_it_is_one_line(ring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(rooflens.RooflensError, match="needs pandas: pip install pandas"):
+        rooflens.load(ring).to_pandas()

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hardware",
         metavar="ID",
         help="what the engine ran on: a known device, the name NVML gives it, a TOML file of yours, or this-cpu "
-        "(as calibrated, else measured now for some seconds)",
+        "(as calibrated, else measured now for some seconds; of rings, not of a trace)",
     )
     add_calibration_option(parser)
     add("--model", metavar="NAME", help="the model, or its config.json, of a recording that does not state it")

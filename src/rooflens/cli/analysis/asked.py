@@ -91,7 +91,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--where",
         metavar="SQL",
-        help="only steps for which this holds, over the columns of docs/trace.md: requests > 8",
+        help="only steps for which this holds, over the columns of docs/trace.md: 'kind = 1 AND requests > 8' "
+        "(kind 1 is decode)",
     )
     add("--window", type=width, metavar="TIME", help="width of the windows: 500ms, 10s, 5m (default: by the period)")
     add("--top", type=count, metavar="N", help=f"rows of the tables of engines, windows and changes (default: {WORST})")
