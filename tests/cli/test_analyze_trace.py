@@ -127,6 +127,7 @@ def test_where_and_engine_and_period_together(trace: Path, capsys: pytest.Captur
         (("--where", "batch > 3"), "no column 'batch'"),
         (("--where", "1=1; drop table steps"), "--where"),
         (("--from", "yesterday"), "'yesterday' is no time: write 2026-11-30T14:32"),
+        (("--to", "-99999999999999999d"), "is no time: at most 100 years before the end"),
         (("--window", "0s"), "must be above 0"),
         (("--top", "0"), "--top must be at least 1"),
         (("--set", "context=4k"), "--set knows no 'context': it knows weights, kv, tp, batch, hardware, model"),

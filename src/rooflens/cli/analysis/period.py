@@ -19,6 +19,7 @@ NEGATIVE = re.compile(r"^-\d+(\.\d+)?(ms|s|m|min|h|d)?$")
 DATED = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?))?\s*(Z|UTC|[+-]\d{2}:?\d{2})?", re.I
 )
+LONGEST_S = 100 * 365 * 86_400.0  # before the end
 CLOCK = re.compile(r"(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)\s*(Z|UTC|[+-]\d{2}:?\d{2})?", re.I)
 
 
@@ -58,7 +59,10 @@ def moment(text: str) -> Moment:
     """A time; Refused for what is none."""
     wanted = text.strip()
     if NEGATIVE.match(wanted):
-        return Moment(wanted, before_s=width(wanted[1:]))
+        before_s = width(wanted[1:])
+        if before_s > LONGEST_S:
+            raise Refused(f"{text[:40]!r} is no time: at most 100 years before the end")
+        return Moment(wanted, before_s=before_s)
     if re.fullmatch(r"\d+(\.\d+)?", wanted):
         return Moment(wanted, unix_s=_unix(wanted))
     if found := DATED.fullmatch(wanted):
