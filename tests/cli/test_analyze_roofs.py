@@ -60,3 +60,11 @@ def test_events_are_no_steps(part: str, tmp_path: Path, capsys: pytest.CaptureFi
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "events of a trace, no steps: name the trace's own folder" in told
+
+
+def test_a_what_if_that_loses_says_what_it_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(made_trace(tmp_path)), "--set", "model=meta-llama-3-8b"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(("saves ", "costs ")))
+    assert line.startswith("costs ")
+    assert "of device time beside now" in line
+    assert "-" not in line

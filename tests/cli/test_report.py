@@ -118,6 +118,10 @@ def test_factors_have_three_digits(value: float, text: str) -> None:
     assert factor_text(value) == text
 
 
+def test_what_is_lost_has_the_digits_of_what_is_gained() -> None:
+    assert [seconds_text(each) for each in (9140.0, -9140.0, -0.743)] == ["9,140 s", "-9,140 s", "-743 ms"]
+
+
 def test_ages_have_the_unit_that_fits() -> None:
     assert [age_text(s) for s in (3.2, 119, 600, 7300, 3e5)] == ["3 s", "119 s", "10 min", "2 h", "3 days"]
 

@@ -75,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--hardware",
         metavar="ID",
-        help="work out the bounds on this device, a known one or a TOML file (not this-cpu, which is measured); a trace "
-        "has those of its capture, a ring has none without",
+        help="work out the bounds on this device, a known one or a TOML file (not this-cpu, which is measured); a "
+        "trace has those of its capture, a ring has none without",
     )
     add_calibration_option(parser)
     add("--model", metavar="NAME", help="the model, or its config.json, of a recording that does not state it")

@@ -13,7 +13,7 @@ def seconds_text(value: float | None) -> str:
         return "-"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(value) >= 0.9995 * scale:  # with three digits it is a whole one
-            return f"{value / scale:.3g} {unit}" if value < 999.5 * scale else f"{value / scale:,.0f} {unit}"
+            return f"{value / scale:.3g} {unit}" if abs(value) < 999.5 * scale else f"{value / scale:,.0f} {unit}"
     return "0 s" if not value else f"{value * 1e9:.3g} ns"
 
 

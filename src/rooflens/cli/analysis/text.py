@@ -87,7 +87,8 @@ def _engines(history: History, most: int) -> list[str]:
     against = {engine.amounts.waste_basis for engine in history.engines} - {None}
     if against:
         words = " or, marked *, the expected floor where that is not known" if len(against) > 1 else ""
-        basis = "what is reachable" if REACHABLE in against else "the expected floor: what is reachable is not known"
+        unknown = "the expected floor, marked *: what is reachable is not known"
+        basis = "what is reachable" if REACHABLE in against else unknown
         lines.append(f"wasted: device time above {basis}{words}")
     elif not any(engine.measurement_invalid for engine in history.engines):
         lines.append("wasted: not known, for no step has bounds" + _why(history))

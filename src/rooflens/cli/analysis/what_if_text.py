@@ -21,7 +21,8 @@ def what_if_lines(answer: WhatIfAnswer) -> list[str]:
         rows.append(_row(answer.total))
     lines = aligned(rows) if answer.kinds else [f"what if {answer.change}: no captured step can be put through it"]
     if answer.saved_device_s is not None:
-        lines += _wrapped("saves     ", _saving(answer))
+        loses = answer.saved_device_s[1] < 0
+        lines += _wrapped("costs     " if loses else "saves     ", _saving(answer, loses))
     if answer.pool_bytes is not None and answer.needed_bytes is not None:
         verdict = "fits" if answer.fits else "DOES NOT FIT"
         room = binary_text(max(0.0, answer.pool_bytes))
@@ -40,11 +41,16 @@ def what_if_lines(answer: WhatIfAnswer) -> list[str]:
     return lines
 
 
-def _saving(answer: WhatIfAnswer) -> str:
-    saved = answer.saved_device_s or (0.0, 0.0)
-    text = f"{interval(*map(seconds_text, saved))} of device time"
+def _saving(answer: WhatIfAnswer, loses: bool) -> str:
+    """What it saves, or of a loss what it costs beside now."""
+
+    def told(saved: tuple[float, float]) -> tuple[float, float]:
+        return (-saved[1], -saved[0]) if loses else saved
+
+    text = f"{interval(*map(seconds_text, told(answer.saved_device_s or (0.0, 0.0))))} of device time"
+    text += " beside now" if loses else ""
     if answer.saved_money is not None:
-        text += f", {interval(*(f'{each:,.2f}' for each in answer.saved_money))} in money"
+        text += f", {interval(*(f'{each:,.2f}' for each in told(answer.saved_money)))} in money"
     if answer.devices_now != answer.devices_then:
         text += f", with {answer.devices_then:,} devices instead of {answer.devices_now:,}"
     return text
