@@ -114,7 +114,7 @@ class TimeLine {
       fill: at === 0 && lines.length === 1 ? `${shade(colour)}22` : undefined,
     }));
     const options = {
-      width: this.width(), height: (HEIGHTS[title] || HEIGHT) + (last ? 38 : 0), ms: 1e-3, legend: { live: true },
+      width: this.width(), height: (HEIGHTS[title] || HEIGHT) + (last ? 38 : 0), ms: 1e-3, legend: { live: true }, padding: [null, 34, null, null],
       tzDate: (unixS) => uPlot.tzDate(new Date(unixS * 1e3), "Etc/UTC"),
       cursor: { y: false, sync: { key: `line-${this.data.number}` }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.whole(); return null; } } },
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, (high || 1) * 1.08] } },
