@@ -39,6 +39,7 @@ from rooflens.records import EngineInfo, RooflensError, StepTable
 
 BETWEEN_RANKS = ("expert_exchange", "token_gather")  # operators that send tokens to other data-parallel ranks
 EAGER_MODES = ("NONE", "EAGER")
+LEAST_S = 0.5e-9  # clocks count nanoseconds: less than half of one was not observed
 NO_CONFIG = "the engine did not state its model's config: give --model NAME or config.json"
 EXPECTED_NOTE = "the floor reads the fewest experts that a pass can; uniform routing reads more"
 
@@ -293,5 +294,5 @@ def _observed(table: StepTable, modelled: NDArray[np.bool_]) -> tuple[Matrix, ND
     if "observed_s" not in table.columns:
         return np.full(len(table), np.nan), np.zeros(len(table), dtype=bool)
     seconds = table["observed_s"].astype(np.float64)
-    known = table.where("observed_s") & (seconds > 0)
+    known = table.where("observed_s") & (seconds > LEAST_S)
     return np.where(known, seconds, np.nan), known & modelled

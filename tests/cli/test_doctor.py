@@ -180,12 +180,19 @@ def test_an_engine_that_a_sidecar_watches_can_be_watched(root: Path) -> None:
 
 
 def test_what_is_not_installed_is_named_with_its_extra(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(NEEDS) == set(VERBS) - {"doctor", "explain"}
+    assert set(NEEDS) == set(VERBS) - {"doctor", "explain", "export"}
     absent = {"numpy", "uvicorn"}
     monkeypatch.setattr(doctor_install, "find_spec", lambda name: None if name in absent else object())
     standing, what, remedy = one(list(examine(machine(root))), "verbs")
     assert (standing, remedy) == (MISSING, "pip install 'rooflens[sidecar]'")
     assert what.startswith("not installed: numpy, uvicorn, for analyze (shows counts only)")
+
+
+def test_that_no_trace_can_be_kept_is_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_install, "find_spec", lambda name: None if name == "pyarrow" else object())
+    found, remedy = list(examine(machine(root))), "pip install 'rooflens[trace]'"
+    assert one(found, "traces") == (NOTE, "not installed: pyarrow: no trace is kept, read or exported", remedy)
+    assert one(found, "verbs")[0] is OK
 
 
 def test_processes_without_psutil_are_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

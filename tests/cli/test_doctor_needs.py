@@ -13,13 +13,16 @@ import pytest
 import rooflens
 from rooflens.cli import VERBS
 from rooflens.cli.demo import NEEDED
-from rooflens.cli.doctor_install import NEEDS
+from rooflens.cli.doctor_install import NEEDS, TRACED
 
 PACKAGE = Path(rooflens.__file__).parent
 BROUGHT_BY = {"pydantic": "pydantic_settings", "starlette": "fastapi", "h11": "uvicorn"}
 # Without them there is no device, no hook, no picture, no processor time of processes, no feed of forward passes, no
-# pushed msgpack, and NumPy calibrates.
-OPTIONAL = {"pynvml", "amdsmi", "psutil", "torch", "vllm", "transformers", "matplotlib", "msgspec", "zmq"}
+# pushed msgpack, and NumPy calibrates. Of TRACED doctor tells apart.
+OPTIONAL = {
+    *TRACED, "distributed", "ijson", "pandas", "perfetto",
+    "pynvml", "amdsmi", "psutil", "torch", "vllm", "transformers", "matplotlib", "msgspec", "zmq",
+}  # fmt: skip
 
 
 def file_of(module: str) -> Path | None:
@@ -41,7 +44,7 @@ def imported(node: ast.AST) -> Iterator[str]:
         yield from imported(child)
 
 
-def outside(module: str) -> set[str]:
+def foreign(module: str) -> set[str]:
     """What is neither ours nor the standard library's, of all that the module can come to import."""
     seen: set[str] = set()
     found: set[str] = set()
@@ -56,12 +59,16 @@ def outside(module: str) -> set[str]:
             found.add(BROUGHT_BY.get(top, top))
         elif (file := file_of(name)) is not None:
             ahead += imported(ast.parse(file.read_bytes()))
-    return {name for name in found - OPTIONAL if name not in sys.stdlib_module_names}
+    return {name for name in found if name not in sys.stdlib_module_names}
 
 
 @pytest.mark.parametrize("verb", NEEDS)
 def test_a_verb_needs_what_it_imports(verb: str) -> None:
-    assert outside(VERBS[verb].module) == set(NEEDS[verb][1])
+    assert foreign(VERBS[verb].module) - OPTIONAL == set(NEEDS[verb][1])
+
+
+def test_an_export_needs_what_traces_need() -> None:
+    assert foreign("rooflens.cli.export_trace") >= set(TRACED)
 
 
 def test_after_the_demo_every_verb_runs() -> None:

@@ -14,12 +14,12 @@ NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "analyze": ("sidecar", ("numpy",)),
     "predict": ("sidecar", ("numpy",)),
     "diff": ("sidecar", ("numpy",)),
-    "export": ("trace", ("pyarrow", "duckdb")),
     "calibrate": ("sidecar", ("numpy",)),
     "demo": ("demo", ("numpy", "fastapi", "uvicorn")),
     "top": ("sidecar", ("numpy",)),
     "sidecar": ("sidecar", ("numpy", "fastapi", "uvicorn", "pydantic_settings")),
 }
+TRACED = ("duckdb", "pyarrow", "fsspec")  # of every verb that keeps, reads or exports traces; the rest runs without
 
 
 def check_install(machine: Machine) -> Iterator[Check]:
@@ -32,6 +32,9 @@ def check_install(machine: Machine) -> Iterator[Check]:
     if find_spec("psutil") is None:
         yield Check("processes", Standing.NOTE, "psutil is not installed: the processor time of engines is not known",
                     "pip install 'rooflens[sidecar]'")  # fmt: skip
+    if untraced := [name for name in TRACED if find_spec(name) is None]:
+        what = f"not installed: {', '.join(untraced)}: no trace is kept, read or exported"
+        yield Check("traces", Standing.NOTE, what, "pip install 'rooflens[trace]'")
     if not stopped:
         yield Check("verbs", Standing.OK, "everything that the verbs need is installed")
         return
