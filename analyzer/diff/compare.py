@@ -17,7 +17,6 @@ from rooflens.analyzer.diff.steps import LEAST_STEPS, Index, Run, joined, regime
 from rooflens.analyzer.diff.terms import parts_of, slow_steps, terms
 from rooflens.analyzer.diff.verdict import (
     ENOUGH_RUNS,
-    RUN_FLOOR,
     Seen,
     Thresholds,
     decide,
@@ -105,6 +104,7 @@ def _compared(both: Both, a: Sequence[Run], b: Sequence[Run], limits: Thresholds
     figures = [_figures(runs, both.parts[at], both, at) for at, runs in enumerate((a, b))]
     disturbed = max(side.disturbed_ratio or 0.0 for side in figures)
     unrest = max(side.unrest_ratio or 0.0 for side in figures)
+    assumed = limits.run_floor
     limits = replace(limits, run_floor=run_floor(limits, disturbed, unrest))
     whole = channel(ground, rows.step_s / both.fit.expected_s, True, limits.run_floor, tilt)
     calmer = min(side.disturbed_ratio or 0.0 for side in figures)
@@ -125,7 +125,7 @@ def _compared(both: Both, a: Sequence[Run], b: Sequence[Run], limits: Thresholds
         b=figures[1],
         regimes=tuple(_regime(both, whole, int(at), limits) for at in np.argsort(-ground.shares)),
         terms=found,
-        notes=tuple(_notes(figures, slow)),
+        notes=tuple(_notes(figures, slow, assumed)),
         within_ratio=seen.within if verdict is Verdict.SAME else None,
         thresholds=limits.as_data(),
     )
@@ -191,7 +191,7 @@ def _unrest(both: Both, side: int) -> tuple[float, float]:
     return above, float(quiet / quick - 1)
 
 
-def _notes(figures: Sequence[SideFigures], slow: TermChange) -> list[str]:
+def _notes(figures: Sequence[SideFigures], slow: TermChange, floor: float) -> list[str]:
     found = []
     runs = min(side.runs for side in figures)
     if slow.verdict in (Verdict.WORSE, Verdict.BETTER) and runs < ENOUGH_RUNS:
@@ -202,7 +202,7 @@ def _notes(figures: Sequence[SideFigures], slow: TermChange) -> list[str]:
         )
     if runs == 1:
         found.append(
-            f"one run a side: that starts of one engine differ by {RUN_FLOOR:.0%} or so is assumed, and how each run "
+            f"one run a side: that runs of one engine differ by {floor:.0%} or so is assumed, and how each run "
             f"drifts is added; {ENOUGH_RUNS} or more a side measure it"
         )
     return found

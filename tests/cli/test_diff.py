@@ -44,13 +44,25 @@ def trace(folder: Path, seed: int, run: str, version: str = "1", **settings: Any
 
 def test_two_runs_of_a_real_vllm_are_the_same(tmp_path: Path, capsys: Capture) -> None:
     a, b = (str(unpacked(name, tmp_path)) for name in ("vllm-a", "vllm-b"))
-    code, data, _ = told(capsys, a, b)
+    code, data, _ = told(capsys, a, b, "--run-spread", "1%")
     assert (code, data["verdict"]) == (0, "same")
     assert data["noise_ratio"] < data["within_ratio"] <= data["thresholds"]["margin"]
     assert data["noise_ratio"] < data["least_detectable_ratio"]
     assert data["facts"] == []
-    assert main(["diff", a, b]) == 0
+    assert main(["diff", a, b, "--run-spread", "1%"]) == 0
     assert capsys.readouterr().out.startswith(f"same within {100 * data['within_ratio']:.1f} %: ")
+
+
+def test_one_run_a_side_of_an_engine_on_a_cpu_does_not_show_how_far_its_runs_lie_apart(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    a, b = (str(unpacked(name, tmp_path)) for name in ("vllm-a", "vllm-b"))
+    _, wide, _ = told(capsys, a, b)
+    _, narrow, _ = told(capsys, a, b, "--run-spread", "1%")
+    assert wide["verdict"] == "cannot tell"
+    assert wide["change"]["ratio"] == narrow["change"]["ratio"]
+    assert wide["thresholds"]["run_floor"] >= 0.06 > narrow["thresholds"]["run_floor"]
+    assert any("by 6% or so is assumed" in note for note in wide["notes"])
 
 
 def test_a_slowed_engine_is_worse_and_its_host_is_named(tmp_path: Path, capsys: Capture) -> None:

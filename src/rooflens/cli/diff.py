@@ -25,6 +25,7 @@ from rooflens.analyzer.diff.compare import compare
 from rooflens.analyzer.diff.facts import differing, other_work
 from rooflens.analyzer.diff.result import Comparison, Verdict
 from rooflens.analyzer.diff.steps import relative
+from rooflens.analyzer.diff.verdict import CPU_RUN_FLOOR, ENOUGH_RUNS, Thresholds
 from rooflens.cli.amounts import Refused, ratio
 from rooflens.cli.analysis.period import NEGATIVE
 from rooflens.cli.bar import Bar
@@ -73,6 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exit with 3 where it cannot be told, or the interval reaches beyond --fail-if-worse",
     )
+    add(
+        "--run-spread",
+        type=_threshold,
+        metavar="1%",
+        help="standard deviation between runs of one engine here, of a step (default: 1%%, on a CPU 6%% where a side "
+        "has fewer than three runs to measure it)",
+    )
     add("--json", action="store_true", help="one JSON object, ratios and seconds, null for not known")
 
 
@@ -90,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         a, b = _read(args, a_places, b_places, bar)
         bar.tell("comparing", 1.0)
-        found = compared(a, b)
+        found = compared(a, b, args.run_spread)
     finally:
         bar.end()
     for problem in (*a.problems, *b.problems):
@@ -118,8 +126,11 @@ def _read(args: argparse.Namespace, a_places: Sequence[str], b_places: Sequence[
     return side_of(a_places, wanted[0], bar), side_of(b_places, wanted[1], bar)
 
 
-def compared(a: Side, b: Side) -> Comparison:
-    """The comparison with the facts that differ; relative to what is reachable where the work itself differs."""
+def compared(a: Side, b: Side, run_spread: float | None = None) -> Comparison:
+    """The comparison with the facts that differ; relative to what is reachable where the work itself differs.
+
+    ``run_spread`` is the standard deviation between runs of one engine, as a part of a step, where it is known.
+    """
     facts = differing(a.infos, b.infos, a.hardware, b.hardware)
     other = other_work(facts)
     runs_a, runs_b, notes = a.runs, b.runs, []
@@ -132,7 +143,7 @@ def compared(a: Side, b: Side) -> Comparison:
         else:
             words += "times are compared as they are; name --hardware-a and --hardware-b to compare what each reaches"
         notes = [words]
-    found = replace(compare(runs_a, runs_b), facts=facts)
+    found = replace(compare(runs_a, runs_b, thresholds_for(a, b, run_spread)), facts=facts)
     if other and all(related):
         sides = [
             replace(each, busy_s=sum(run.busy_s for run in of)) for each, of in ((found.a, a.runs), (found.b, b.runs))
@@ -140,6 +151,15 @@ def compared(a: Side, b: Side) -> Comparison:
         why = found.why.replace("the same steps take", "for what is reachable, steps take")
         found = replace(found, a=sides[0], b=sides[1], why=why, relative=True)
     return replace(found, notes=(*notes, *found.notes))
+
+
+def thresholds_for(a: Side, b: Side, run_spread: float | None) -> Thresholds:
+    """What is judged by: too few runs of an engine on a CPU do not show how far its runs lie apart."""
+    if run_spread is not None:
+        return Thresholds(run_floor=run_spread)
+    on_cpu = any(info.device == "cpu" for info in (*a.infos, *b.infos))
+    few = min(len(a.runs), len(b.runs)) < ENOUGH_RUNS
+    return Thresholds(run_floor=CPU_RUN_FLOOR) if on_cpu and few else Thresholds()
 
 
 def exit_of(found: Comparison, worst: float | None, strict: bool) -> tuple[int, str | None]:
