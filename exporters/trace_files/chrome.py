@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rooflens.exporters.trace_files.counted import sampled
-from rooflens.exporters.trace_files.engines import EVENTS, FINDINGS, FIRST, Process, Processes, devices_of, engine_title
-from rooflens.exporters.trace_files.parts import CounterRows, Happened, Output, Part, StepRows
+from rooflens.exporters.trace_files.drawing import Drawing
+from rooflens.exporters.trace_files.engines import EVENTS, FINDINGS, FIRST, Process, devices_of
+from rooflens.exporters.trace_files.parts import CounterRows, Output
 from rooflens.exporters.trace_files.slices import STEPS, Slice, Value
-from rooflens.exporters.trace_files.stood import Standing, Stood, event_details, finding_details
-from rooflens.findings import Finding
+from rooflens.exporters.trace_files.stood import Stood, event_details, finding_details
+from rooflens.records import RingEvent
 from rooflens.trace_records import TraceFacts
 
 LIMIT_BYTES = 500e6  # a browser's strings end at 512 MiB, and viewers read the file as one
@@ -26,50 +27,23 @@ TICKS_PER_S = 1_000_000
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-class ChromeWriter:
-    """See parts.Writer. ``begin_unix_s``, a whole second, is where the times of the file begin."""
+class ChromeWriter(Drawing):
+    """See Drawing. ``begin_unix_s`` is where the times of the file begin."""
 
     def __init__(self, output: Output, begin_unix_s: int, about: Mapping[str, Any]) -> None:
         """Write the head; ``about`` is what the file says of itself."""
-        self._output, self._begin = output, begin_unix_s
-        self._processes = Processes(self._ticks)
-        self._standing = Standing()
-        self._last, self._first = 0, True
+        super().__init__(output, begin_unix_s, TICKS_PER_S)
+        self._first = True
         head = {"displayTimeUnit": "ms", "otherData": {**about, "begin_unix_s": begin_unix_s}, "traceEvents": []}
         output.write(_encode(head)[:-2].encode())
 
-    def _ticks(self, unix_s: float) -> int:
-        return round((unix_s - self._begin) * TICKS_PER_S)
-
-    def take(self, part: Part) -> None:
-        """Write one part; TooLarge where the file is full."""
-        if isinstance(part, StepRows):
-            self._steps(part)
-        elif isinstance(part, Happened):
-            self._happened(part)
-            self._output.events += 1
-        else:
-            self._counters(part)
-            self._output.check()
-
     def end(self) -> None:
         """Nothing follows: what still stands is drawn until the last step, and the file is closed."""
-        for facts, line in self._processes.lines.values():
-            self._write_all(facts, line.end())
-        for stood in self._standing.end():
-            self._stood(stood)
-        self._output.left_out = self._processes.left_out
+        super().end()
         self._output.write(b"\n]}\n")
 
-    def _steps(self, rows: StepRows) -> None:
-        line = self._processes.line(rows.facts)
-        for unix_s, made in line.take(rows):
-            self._output.check(unix_s)
-            self._write_all(rows.facts, made)
-            self._output.steps += 1
-
     def _write_all(self, facts: TraceFacts, made: Iterable[Slice | Value]) -> None:
-        process = self._process(facts)
+        process = self._engine(facts)
         for each in made:
             if isinstance(each, Value):
                 name = process.track_name(each.counter.name, facts.run, 0)
@@ -83,21 +57,14 @@ class ChromeWriter:
                 self._write({"ph": "X", "cat": "floor", **where, **_floor(each), "args": each.details})
             self._last = max(self._last, each.end)
 
-    def _happened(self, happened: Happened) -> None:
-        if isinstance(happened.what, Finding):
-            if (stood := self._standing.take(happened)) is not None:
-                self._stood(stood)
-            return
-        process = self._process(happened.facts)
-        event: dict[str, Any] = {"ph": "i", "s": "p", "cat": "event", "name": happened.what.name, "pid": process.number}
-        event |= {"tid": self._thread(process, EVENTS, "", 0), "ts": max(0, self._ticks(happened.unix_s))}
-        self._write(event | {"args": event_details(happened.what)})
+    def _event(self, process: Process, at: int, event: RingEvent) -> None:
+        where = {"pid": process.number, "tid": self._thread(process, EVENTS, "", 0), "ts": at}
+        self._write({"ph": "i", "s": "p", "cat": "event", "name": event.name, **where, "args": event_details(event)})
 
     def _stood(self, stood: Stood) -> None:
-        process = self._process(stood.first.facts)
+        process = self._engine(stood.first.facts)
         thread = self._thread(process, FINDINGS, "", 0)
-        begin = max(0, self._ticks(stood.begin_unix_s))
-        end = self._last if stood.end_unix_s is None else self._ticks(stood.end_unix_s)
+        begin, end = self._ends(stood)
         which: dict[str, Any] = {
             "cat": "finding",
             "name": str(stood.finding.code),
@@ -105,7 +72,7 @@ class ChromeWriter:
         }
         which |= {"pid": process.number, "tid": thread}
         self._write({"ph": "b", **which, "ts": begin, "args": finding_details(stood.finding)})
-        self._write({"ph": "e", **which, "ts": max(begin, end)})
+        self._write({"ph": "e", **which, "ts": end})
 
     def _counters(self, rows: CounterRows) -> None:
         for each in sampled(rows):
@@ -113,11 +80,6 @@ class ChromeWriter:
             unit = f", {each.counter.unit}" if each.counter.unit not in ("", "1") else ""
             name = f"{each.counter.name}{unit} {each.uuid}"
             self._write(_counter(process.number, name, max(0, self._ticks(each.begin_unix_s)), each.value))
-        self._output.samples += len(rows)
-
-    def _process(self, facts: TraceFacts) -> Process:
-        known = self._processes.known.get(facts.label)
-        return known if known is not None else self._named(facts.label, engine_title(facts))
 
     def _named(self, name: str, title: str) -> Process:
         process, new = self._processes.named(name)

@@ -14,11 +14,12 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from rooflens.exporters.trace_files.counted import sampled
-from rooflens.exporters.trace_files.engines import EVENTS, FINDINGS, FIRST, Process, Processes, devices_of, engine_title
-from rooflens.exporters.trace_files.parts import CounterRows, Happened, Output, Part, StepRows
+from rooflens.exporters.trace_files.drawing import Drawing
+from rooflens.exporters.trace_files.engines import EVENTS, FINDINGS, FIRST, Process, devices_of
+from rooflens.exporters.trace_files.parts import CounterRows, Output
 from rooflens.exporters.trace_files.slices import COUNTERS, STEPS, Counter, Slice, Value
-from rooflens.exporters.trace_files.stood import Standing, Stood, event_details, finding_details
-from rooflens.findings import Finding
+from rooflens.exporters.trace_files.stood import Stood, event_details, finding_details
+from rooflens.records import RingEvent
 from rooflens.trace_records import TraceFacts
 
 LIMIT_BYTES = 1e9  # its viewer holds all of it in the memory of a browser's tab, several times the file
@@ -29,51 +30,20 @@ REALTIME, BOOTTIME = 1, 6  # of BuiltinClocks; times without a clock are of the 
 RANK = {name: at for at, name in enumerate((*FIRST, *COUNTERS))}
 
 
-class PerfettoWriter:
-    """See parts.Writer. Its ticks count from ``begin_unix_s``, what is written is absolute."""
+class PerfettoWriter(Drawing):
+    """See Drawing. Its ticks count from ``begin_unix_s``, what is written is absolute."""
 
     def __init__(self, output: Output, begin_unix_s: int, about: Mapping[str, Any]) -> None:
         """Write the clocks and the first packet of the sequence; ``about`` has no place in this format."""
-        self._output, self._begin = output, begin_unix_s
+        super().__init__(output, begin_unix_s, TICKS_PER_S)
         self._builder = StreamingTraceProtoBuilder(_Written(output))
         self._packet = self._builder.create_packet()
-        self._processes, self._standing = Processes(self._ticks), Standing()
         self._names: dict[tuple[str, str], int] = {}
-        self._last = 0
         clocks = self._packet.clock_snapshot
         for clock in (BOOTTIME, REALTIME):
             clocks.clocks.add(clock_id=clock, timestamp=begin_unix_s * TICKS_PER_S)
         self._packet.sequence_flags = self._packet.SEQ_INCREMENTAL_STATE_CLEARED
         self._send()
-
-    def _ticks(self, unix_s: float) -> int:
-        return round((unix_s - self._begin) * TICKS_PER_S)
-
-    def take(self, part: Part) -> None:
-        """Write one part; TooLarge where the file is full."""
-        if isinstance(part, StepRows):
-            self._steps(part)
-        elif isinstance(part, Happened):
-            self._happened(part)
-            self._output.events += 1
-        else:
-            self._counters(part)
-            self._output.check()
-
-    def end(self) -> None:
-        """Nothing follows: what still stands is drawn until the last step."""
-        for facts, line in self._processes.lines.values():
-            self._write_all(facts, line.end())
-        for stood in self._standing.end():
-            self._stood(stood)
-        self._output.left_out = self._processes.left_out
-
-    def _steps(self, rows: StepRows) -> None:
-        line = self._processes.line(rows.facts)
-        for unix_s, made in line.take(rows):
-            self._output.check(unix_s)
-            self._write_all(rows.facts, made)
-            self._output.steps += 1
 
     def _write_all(self, facts: TraceFacts, made: Iterable[Slice | Value]) -> None:
         process = self._engine(facts)
@@ -87,32 +57,20 @@ class PerfettoWriter:
                         each.details)  # fmt: skip
             self._last = max(self._last, each.end)
 
-    def _happened(self, happened: Happened) -> None:
-        if isinstance(happened.what, Finding):
-            if (stood := self._standing.take(happened)) is not None:
-                self._stood(stood)
-            return
-        track = self._track(self._engine(happened.facts), EVENTS, "", 0)
-        at = max(0, self._ticks(happened.unix_s))
-        self._event(EVENT.TYPE_INSTANT, track, at, happened.what.name, "event", event_details(happened.what))
+    def _event(self, process: Process, at: int, event: RingEvent) -> None:
+        track = self._track(process, EVENTS, "", 0)
+        self._moment(EVENT.TYPE_INSTANT, track, at, event.name, "event", event_details(event))
 
     def _stood(self, stood: Stood) -> None:
         process = self._engine(stood.first.facts)
         track = self._track(process, FINDINGS, "", 0, str(stood.finding.code))  # findings overlap: a track for each
-        begin = max(0, self._ticks(stood.begin_unix_s))
-        end = self._last if stood.end_unix_s is None else self._ticks(stood.end_unix_s)
-        self._slice(track, str(stood.finding.code), "finding", (begin, max(begin, end)), finding_details(stood.finding))
+        self._slice(track, str(stood.finding.code), "finding", self._ends(stood), finding_details(stood.finding))
 
     def _counters(self, rows: CounterRows) -> None:
         for each in sampled(rows):
             process = self._named(devices_of(each.host), devices_of(each.host))
             track = self._counter_track(process, f"{each.counter.name} {each.uuid}", each.counter)
             self._value(track, each.counter, max(0, self._ticks(each.begin_unix_s)), each.value)
-        self._output.samples += len(rows)
-
-    def _engine(self, facts: TraceFacts) -> Process:
-        known = self._processes.known.get(facts.label)
-        return known if known is not None else self._named(facts.label, engine_title(facts))
 
     def _named(self, name: str, title: str) -> Process:
         process, new = self._processes.named(name)
@@ -151,10 +109,10 @@ class PerfettoWriter:
         self._send()
 
     def _slice(self, track: int, name: str, category: str, time: tuple[int, int], details: Mapping[str, Any]) -> None:
-        self._event(EVENT.TYPE_SLICE_BEGIN, track, time[0], name, category, details)
-        self._event(EVENT.TYPE_SLICE_END, track, time[1], "", "", {})
+        self._moment(EVENT.TYPE_SLICE_BEGIN, track, time[0], name, category, details)
+        self._moment(EVENT.TYPE_SLICE_END, track, time[1], "", "", {})
 
-    def _event(self, kind: int, track: int, at: int, name: str, category: str, details: Mapping[str, Any]) -> None:
+    def _moment(self, kind: int, track: int, at: int, name: str, category: str, details: Mapping[str, Any]) -> None:
         event = self._packet.track_event
         event.type, event.track_uuid = kind, track
         if name:
