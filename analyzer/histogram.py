@@ -12,17 +12,12 @@ from rooflens.trace_records import HISTOGRAM_BASE
 MICROSECOND_S = 1e-6
 
 
-def bin_of(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The bin of each time, all of them above 0: bin n holds times from HISTOGRAM_BASE ** n microseconds on."""
-    bins: NDArray[np.int64] = np.floor(np.log(seconds / MICROSECOND_S) / np.log(HISTOGRAM_BASE)).astype(np.int64)
-    return bins
-
-
 def quantile(bins: NDArray[Any], counts: NDArray[Any], q: float) -> float | None:
     """The time in seconds below which the part ``q`` of the counts lies, 0 to 1; None where nothing was counted.
 
-    ``bins`` and ``counts`` have one shape, in any order; a bin may come more than once. The answer is the geometric
-    middle of the bin that holds the exact quantile, so it is off by at most 1 %, a bin by its rounding.
+    ``bins`` and ``counts`` have one shape, in any order; a bin may come more than once. Bin n holds times from
+    HISTOGRAM_BASE ** n microseconds on. The answer is the geometric middle of the bin that holds the exact quantile, so
+    it is off by at most 1 %, a bin by its rounding.
     """
     if not 0 <= q <= 1:
         raise ValueError(f"a quantile is a part of 0 to 1, not {q}")

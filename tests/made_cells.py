@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflens.live_records import SourceKind
 from rooflens.records import EngineInfo
-from rooflens.trace_records import CELL_KEYS, CELL_SUMS, Cells, TraceFacts
+from rooflens.trace_records import CELL_KEYS, CELL_SUMS, HISTOGRAM_BASE, Cells, TraceFacts
 
 DECODE, PREFILL = 1, 0
+
+
+def bin_of(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The bin of a histogram of each time, all of them above 0, as histogram.sql has it."""
+    bins: NDArray[np.int64] = np.floor(np.log(seconds / 1e-6) / np.log(HISTOGRAM_BASE)).astype(np.int64)
+    return bins
 
 
 def made_facts(engine: str, devices: int = 1, kv_blocks: int | None = None, host: str = "h") -> TraceFacts:

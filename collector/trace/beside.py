@@ -1,4 +1,4 @@
-"""What a trace holds beside steps, as Arrow tables and back: events with findings, and counters of devices."""
+"""What a trace holds beside steps, as Arrow tables: counters of devices, and events with findings and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rooflens.collector.trace.arrays import floats_array, integers_array, lists_array, texts_array
-from rooflens.device_records import CounterSource, DeviceSample, Throttle
+from rooflens.device_records import DeviceSample, Throttle
 from rooflens.findings import Finding
 from rooflens.records import RingEvent, RooflensError
 from rooflens.trace_records import TraceCounters, TraceEvents
@@ -118,17 +118,3 @@ def _counter_row(host: str, unix_s: float, sample: DeviceSample) -> dict[str, An
         "throttles": None if reasons is None else [str(reason) for reason in reasons],
         **{THROTTLED[reason]: spent_s for reason, spent_s in sample.throttled_s.items()},
     }
-
-
-def sample_of(row: Mapping[str, Any]) -> DeviceSample:
-    """The inverse of a row of counters; a reason that is not known here is left out."""
-    try:
-        known = set(Throttle)
-        reasons = row.get("throttles")
-        plain = {name: row[name] for name in PLAIN if row.get(name) is not None}
-        throttled = {reason: row[name] for reason, name in THROTTLED.items() if row.get(name) is not None}
-        told = None if reasons is None else tuple(Throttle(reason) for reason in reasons if reason in known)
-        source = CounterSource(row["source"])
-        return DeviceSample(**plain | {"source": source, "throttles": told, "throttled_s": throttled})
-    except (KeyError, TypeError, ValueError) as error:
-        raise RooflensError(f"a row of counters cannot be read ({type(error).__name__}: {str(error)[:80]})") from None

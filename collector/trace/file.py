@@ -51,7 +51,6 @@ class Footer:
     path: str
     rows: int
     schema: int
-    written_by: str
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
     runs: Mapping[str, RunRange] = field(default_factory=dict)
     first_unix_s: float | None = None
@@ -175,7 +174,6 @@ def footer_of(path: str, metadata: pq.FileMetaData, known: dict[str, TraceFacts]
             path=path,
             rows=metadata.num_rows,
             schema=version,
-            written_by=str(data.get("rooflens")),
             facts={
                 str(digest): known.get(digest) or known.setdefault(digest, facts_from_json(each))
                 for digest, each in with_shared(data).items()

@@ -20,7 +20,6 @@ ARROW_TYPES: Mapping[str, pa.DataType] = {
     "list<int32>": pa.list_(pa.int32()),
 }
 OF_KIND = {"i": pa.int64(), "f": pa.float64()}
-NULL_WHERE_UNMODELLED = tuple(name for name, _, _ in ROOF_COLUMNS)
 
 
 def step_schema(spanned: tuple[str, ...] = ()) -> pa.Schema:

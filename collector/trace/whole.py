@@ -39,11 +39,6 @@ def sealed(data: bytearray, said: bytes) -> bytearray:
     return data
 
 
-def has_checksum(metadata: pq.FileMetaData) -> bool:
-    """Whether the file was written with one."""
-    return bool((metadata.metadata or {}).get(METADATA_KEY, b"").startswith(BEGIN))
-
-
 def check(url: str) -> None:
     """RooflensError in one line where the bytes of a local file are not those that were written.
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_cells import bin_of
 
-from rooflens.analyzer.histogram import bin_of, quantile
+from rooflens.analyzer.histogram import quantile
 from rooflens.trace_records import HISTOGRAM_BASE
 
 PARTS = st.floats(0, 1)

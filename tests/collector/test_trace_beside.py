@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from rooflens.collector.trace.beside import (
     counters_table,
     event_of,
     events_table,
-    sample_of,
 )
 from rooflens.collector.trace.file import read_footer
 from rooflens.collector.trace.writer import TraceWriter
@@ -52,6 +51,16 @@ def samples(draw: Callable[..., Any]) -> DeviceSample:
         throttled_s=draw(st.dictionaries(st.sampled_from(Throttle), seconds)),
         **values,
     )
+
+
+def sample_of(row: Mapping[str, Any]) -> DeviceSample:
+    """The inverse of a row of counters."""
+    reasons = row["throttles"]
+    plain = {name: row[name] for name in PLAIN if row[name] is not None}
+    throttled = {reason: row[name] for reason, name in THROTTLED.items() if row[name] is not None}
+    told = None if reasons is None else tuple(map(Throttle, reasons))
+    source = CounterSource(row["source"])
+    return DeviceSample(**plain | {"source": source, "throttles": told, "throttled_s": throttled})
 
 
 @given(st.lists(samples(), max_size=3))

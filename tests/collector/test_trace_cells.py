@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from made_cells import bin_of
 from made_traces import START_UNIX_S, by_numpy, facts_of, made_table, written
 from recorded_rings import HARDWARE, unpacked
 
 from rooflens.analyzer.hardware import find_hardware
-from rooflens.analyzer.histogram import bin_of
 from rooflens.analyzer.roofline import analyse_engine
 from rooflens.collector.trace import cells as cells_module
 from rooflens.collector.trace import partials
