@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rooflens.collector.trace.listing import LOCAL
 from rooflens.collector.trace.place import ASIDE, LocalPlace, Place, reason
 from rooflens.records import RooflensError
 
 # Where an object is there as a whole or not at all. Elsewhere it is written aside and renamed.
 WHOLE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci", "memory")
-LOCAL = ("file", "local")
 
 
 def place_of(place: str) -> Place:

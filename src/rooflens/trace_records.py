@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TRACE_SCHEMA = 1  # of the columns and the metadata; it rises when a reader of before would misread them
 METADATA_KEY = b"rooflens"  # of a Parquet file's footer: JSON, see collector.trace.file.Footer
 FACTS_DIGITS = 12
+RUN_DIGITS = 16  # hex, of the name of a run
 
 
 class TraceTable(StrEnum):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflens.cli import main
-from rooflens.cli.analysis.period import Refused, checked, moment, price, width
+from rooflens.cli.amounts import Refused
+from rooflens.cli.analysis.period import checked, moment, price, width
 from rooflens.records import RooflensError
 
 END_UNIX_S = datetime(2026, 11, 30, 15, 0, 30, tzinfo=UTC).timestamp()

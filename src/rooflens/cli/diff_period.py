@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rooflens.cli.analysis.period import Refused, moment
+from rooflens.cli.amounts import Refused
+from rooflens.cli.analysis.period import moment
 from rooflens.records import RooflensError
 
 

@@ -146,7 +146,7 @@ def check_folder(machine: Machine) -> Iterator[Check]:
     else:
         more = "" if os.access(folder, os.W_OK) else ", not writable for this user"
         yield Check(name, Standing.OK, f"{folder}, mode {folder.stat().st_mode & 0o7777:04o}{more}, "
-                    f"{_count(len(rings), 'ring')}")  # fmt: skip
+                    f"{counted(len(rings), 'ring')}")  # fmt: skip
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -203,13 +203,13 @@ def check_engines(machine: Machine) -> Iterator[Check]:
         names = sorted(
             {(ring.info.model_name or ring.info.engine) if ring.info else "unnamed" for ring in machine.live}
         )
-        yield Check("engines", Standing.OK, f"{_count(len(machine.live), 'engine')} recorded: {', '.join(names)}")
+        yield Check("engines", Standing.OK, f"{counted(len(machine.live), 'engine')} recorded: {', '.join(names)}")
         if (hindered := told_not_to_record(machine.processes)) is not None:
             found, _, remedy = hindered.rpartition(": ")
             yield Check("engines", Standing.NOTE, found, remedy)
     elif machine.sidecar is not None and (watched := live_engines(machine.sidecar)):
-        yield Check("engines", Standing.OK, f"{_count(watched, 'engine')} watched by the sidecar at {machine.sidecar}: "
-                    "rooflens top; none in the ring folder above")  # fmt: skip
+        yield Check("engines", Standing.OK, f"{counted(watched, 'engine')} watched by the sidecar at "
+                    f"{machine.sidecar}: rooflens top; none in the ring folder above")  # fmt: skip
     elif machine.pages:
         yield Check("engines", Standing.NOTE, "no engine is recorded: only its metrics page is seen, no single step",
                     cause or next_step(machine.root, {machine.folder}))  # fmt: skip
@@ -282,7 +282,8 @@ def _name(ring: FoundRing) -> str:
     return "unnamed" if ring.info is None else ring.info.model_name or ring.info.engine
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """A number with its noun."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rooflens.cli.doctor_checks import Check, Machine, Standing
+from rooflens.cli.doctor_checks import Check, Machine, Standing, counted
 from rooflens.records import RooflensError
 
 MOST_SAID = 3  # files that cannot be used
@@ -29,11 +29,11 @@ def check_state(_machine: Machine) -> Iterator[Check]:
     cursors = cursors_file(folder).read()
     problems += [cursors.problem] if cursors.problem else []
     if cursors.value:
-        told += f"; cursors of {_count(len(cursors.value), 'ring')}"
+        told += f"; cursors of {counted(len(cursors.value), 'ring')}"
     yield Check(NAME, Standing.OK if there.sizes or cursors.value else Standing.NOTE, f"{folder}: {told}")
     yield from map(_said, problems[:MOST_SAID])
     if there.damaged:
-        yield Check(NAME, Standing.NOTE, f"{_count(there.damaged, 'damaged file')} set aside in {folder / SUBFOLDER}",
+        yield Check(NAME, Standing.NOTE, f"{counted(there.damaged, 'damaged file')} set aside in {folder / SUBFOLDER}",
                     "look at them, and remove them")  # fmt: skip
 
 
@@ -51,8 +51,8 @@ def _learned(folder: Path) -> tuple[str, list[str]]:
     engines = sorted({f"{key.engine} {key.engine_version}" for key in keys})
     more = f" and {len(engines) - 4} more" if len(engines) > 4 else ""
     size = held(files.folder).total_bytes
-    told = f"{_count(len(keys), 'configuration')} ({', '.join(engines[:4])}{more}), " if keys else ""
-    told += f"{_count(windows, 'window')} in {size / 1e3:,.0f} kB"
+    told = f"{counted(len(keys), 'configuration')} ({', '.join(engines[:4])}{more}), " if keys else ""
+    told += f"{counted(windows, 'window')} in {size / 1e3:,.0f} kB"
     return told, [outcome.problem for _, outcome in read if outcome.problem]
 
 
@@ -60,10 +60,6 @@ def _said(problem: str) -> Check:
     """A line of a fault, whose next step stands behind its last semicolon."""
     fault, _, remedy = problem.rpartition("; ")
     return Check(NAME, Standing.NOTE, fault or remedy, remedy if fault else None)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 STATE_CHECKS: tuple[Callable[[Machine], Iterator[Check]], ...] = (check_state,)

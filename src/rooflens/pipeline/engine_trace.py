@@ -17,7 +17,7 @@ from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.analysed import columns_of, with_columns
 from rooflens.protocols import Batch, Keyframe
 from rooflens.records import RingEvent, StepTable
-from rooflens.trace_records import TraceEvents, TraceFacts, TraceRows
+from rooflens.trace_records import RUN_DIGITS, TraceEvents, TraceFacts, TraceRows
 
 if TYPE_CHECKING:
     from rooflens.pipeline.engine import WatchedEngine
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 HELD_S = 2.0
 MOST_HELD_ROWS = 65_536
 KEYFRAME_S = 1.0
-RUN_DIGITS = 16
 GAP = "trace_gap"
 Kept = dict[int, tuple[list[int], list[int]]]
 

@@ -11,11 +11,11 @@ from rooflens.analyzer import correction as corrections
 from rooflens.analyzer.baseline import Baseline
 from rooflens.analyzer.correction import Correction
 from rooflens.records import RooflensError
+from rooflens.trace_records import RUN_DIGITS
 
 # Regimes of one configuration: with 64 windows each its file stays below half of what a file of state may hold.
 MOST_REGIMES = 128
 MOST_RUNS = 64  # of engines whose last taught step is known
-RUN_DIGITS = 16
 MOST_SEQUENCE = 1 << 63
 
 

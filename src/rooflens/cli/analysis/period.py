@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
+from rooflens.cli.amounts import Refused
 from rooflens.records import RooflensError
 
 DAY_S = 86400.0
@@ -21,10 +21,6 @@ DATED = re.compile(
 )
 LONGEST_S = 100 * 365 * 86_400.0  # before the end
 CLOCK = re.compile(r"(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)\s*(Z|UTC|[+-]\d{2}:?\d{2})?", re.I)
-
-
-class Refused(argparse.ArgumentTypeError):
-    """What cannot be read, in one line without the option's name."""
 
 
 @dataclass(frozen=True, slots=True)

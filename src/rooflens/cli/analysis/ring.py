@@ -21,9 +21,8 @@ from rooflens.pipeline import Recording
 from rooflens.pipeline.engine_roof import devices_of
 from rooflens.pipeline.labels import model_name
 from rooflens.records import RooflensError, StepTable
-from rooflens.trace_records import TraceFacts, TraceFilter, TraceRows
+from rooflens.trace_records import RUN_DIGITS, TraceFacts, TraceFilter, TraceRows
 
-RUN_DIGITS = 16
 NEEDS = ("duckdb", "pyarrow")
 HINT = "for the time line, worst windows, changes and what-ifs: pip install 'rooflens[trace]'"
 NOT_MEANT = "no engine of this name: it is {}"

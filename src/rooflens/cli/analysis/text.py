@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from rooflens.analyzer.history.phases import OUTSIDE
 from rooflens.analyzer.history.records import EXPECTED, REACHABLE, EngineHistory, History
 from rooflens.cli.analysis.asked import Question
 from rooflens.cli.analysis.time_lines import time_line
-from rooflens.cli.analysis.what_if_text import what_if_lines
+from rooflens.cli.analysis.what_if_text import INDENT, what_if_lines, wrapped
 from rooflens.cli.output import one_line
 from rooflens.cli.report import phase_table, time_text
 from rooflens.cli.units import aligned, factor_text, percent_text, seconds_text, si_text
 
-WIDTH, INDENT = 100, " " * 10
 LONGEST_LABEL = 40
 FEW = 10  # events and problems that are listed
 BASIS = {REACHABLE: "x reachable", EXPECTED: "x expected"}
@@ -33,7 +31,7 @@ def trace_text(
 ) -> str:
     """The whole report of a trace; ``roofs`` is what its floors stand on."""
     lines = [f"trace     {', '.join(places)}; {files:,} file{'s' if files != 1 else ''}"]
-    lines += [*_head(history), *(line for each in roofs for line in _wrapped("floor     ", each))]
+    lines += [*_head(history), *(line for each in roofs for line in wrapped("floor     ", each))]
     lines += _wrapped_all("warning   ", problems)
     lines += ["", *_engines(history, question.most), "", *phase_table(history), *_below_phases(history)]
     lines += sections(history, question)
@@ -93,7 +91,7 @@ def _engines(history: History, most: int) -> list[str]:
     elif not any(engine.measurement_invalid for engine in history.engines):
         lines.append("wasted: not known, for no step has bounds" + _why(history))
     for engine in [each for each in history.engines if each.measurement_invalid][:FEW]:
-        lines += _wrapped("warning   ", f"{shortened(engine.label)}: {engine.problem}")
+        lines += wrapped("warning   ", f"{shortened(engine.label)}: {engine.problem}")
     return lines
 
 
@@ -177,7 +175,7 @@ def _changes(history: History, most: int) -> list[str]:
         )
         first, last = (clock_text(each, history.window_s).split()[1] for each in (change.from_unix_s, change.to_unix_s))
         between = f" (between {first} and {last})" if first != last else ""
-        lines += _wrapped(
+        lines += wrapped(
             "          ",
             f"{clock_text(change.at_unix_s, history.window_s)}{between}, {shortened(change.engine)}: {change.text}; "
             f"{change.factor_low - 1:+.1%} to {change.factor_high - 1:+.1%}, confidence "
@@ -201,14 +199,14 @@ def _happenings(history: History) -> list[str]:
     lines = ["", "events"]
     for event in history.events[:FEW]:
         text = f": {event.text}" if event.text else ""
-        lines += _wrapped(
+        lines += wrapped(
             INDENT, f"{clock_text(event.unix_s, history.window_s)}, {shortened(event.engine)}, {event.name}{text}"
         )
     if (more := len(history.events) - FEW) > 0:
         counts: dict[str, int] = {}
         for event in history.events[FEW:]:
             counts[event.name] = counts.get(event.name, 0) + 1
-        lines += _wrapped(INDENT, f"{more:,} more: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+        lines += wrapped(INDENT, f"{more:,} more: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
     return lines
 
 
@@ -220,7 +218,7 @@ def _findings(history: History) -> list[str]:
         until = (
             "standing at the end" if one.until_unix_s is None else f"for {seconds_text(one.until_unix_s - one.unix_s)}"
         )
-        lines += _wrapped(
+        lines += wrapped(
             INDENT,
             f"{clock_text(one.unix_s, history.window_s)}, {until}, {shortened(one.engine)}, {one.code} "
             f"({one.severity}): {one.summary}",
@@ -242,13 +240,13 @@ def _cost(history: History) -> list[str]:
         text = f"{seconds_text(cost.held_device_s)} of devices held{how}{busy}{wasted}"
     if cost.device_s_per_million_tokens is not None:
         text += f"; {seconds_text(cost.device_s_per_million_tokens)} a million generated tokens"
-    lines = _wrapped("cost      ", text)
+    lines = wrapped("cost      ", text)
     if cost.money is not None:
         each = cost.money_per_million_tokens
         text = f"{cost.money:,.2f} in all"
         text += f", {cost.wasted_money:,.2f} wasted" if cost.wasted_money is not None else ""
         text += f", {each:,.2f} a million generated tokens" if each is not None else ""
-        lines += _wrapped("money     ", f"{text} (at {cost.price_per_device_hour:,.2f} a device and hour)")
+        lines += wrapped("money     ", f"{text} (at {cost.price_per_device_hour:,.2f} a device and hour)")
     if cost.energy_j is not None:
         text = si_text(cost.energy_j, "J")
         if cost.energy_j_per_million_tokens is not None:
@@ -258,16 +256,12 @@ def _cost(history: History) -> list[str]:
             if cost.energy_ratio is not None and cost.energy_ratio < 1
             else ""
         )
-        lines += _wrapped("energy    ", text + part)
+        lines += wrapped("energy    ", text + part)
     for note in history.notes:
-        lines += _wrapped("note      ", note)
+        lines += wrapped("note      ", note)
     return lines
 
 
 def _wrapped_all(name: str, texts: Sequence[str]) -> list[str]:
-    shown = [line for text in texts[:FEW] for line in _wrapped(name, text)]
+    shown = [line for text in texts[:FEW] for line in wrapped(name, text)]
     return [*shown, f"{name}{len(texts) - FEW:,} more"] if len(texts) > FEW else shown
-
-
-def _wrapped(name: str, text: str) -> list[str]:
-    return textwrap.wrap(one_line(text), WIDTH, initial_indent=name, subsequent_indent=INDENT, break_long_words=False)

@@ -22,22 +22,22 @@ def what_if_lines(answer: WhatIfAnswer) -> list[str]:
     lines = aligned(rows) if answer.kinds else [f"what if {answer.change}: no captured step can be put through it"]
     if answer.saved_device_s is not None:
         loses = answer.saved_device_s[1] < 0
-        lines += _wrapped("costs     " if loses else "saves     ", _saving(answer, loses))
+        lines += wrapped("costs     " if loses else "saves     ", _saving(answer, loses))
     if answer.pool_bytes is not None and answer.needed_bytes is not None:
         verdict = "fits" if answer.fits else "DOES NOT FIT"
         room = binary_text(max(0.0, answer.pool_bytes))
-        lines += _wrapped(
+        lines += wrapped(
             "KV pool   ",
             f"{verdict}: at its fullest {binary_text(answer.needed_bytes)} of {room} on the tightest device",
         )
     if answer.skipped_steps:
-        lines += _wrapped("left out  ", f"{answer.skipped_steps:,.0f} steps without bounds before or under the change")
+        lines += wrapped("left out  ", f"{answer.skipped_steps:,.0f} steps without bounds before or under the change")
     for problem in answer.problems[:FEW]:
-        lines += _wrapped("warning   ", problem)
+        lines += wrapped("warning   ", problem)
     if len(answer.problems) > FEW:
         lines.append(f"warning   {len(answer.problems) - FEW:,} more")
     for note in answer.notes:
-        lines += _wrapped("but       ", note)
+        lines += wrapped("but       ", note)
     return lines
 
 
@@ -76,5 +76,6 @@ def _row(part: WhatIfPart) -> Sequence[str]:
     )
 
 
-def _wrapped(name: str, text: str) -> list[str]:
+def wrapped(name: str, text: str) -> list[str]:
+    """A text in lines of a terminal, ``name`` in a column of its own before the first."""
     return textwrap.wrap(one_line(text), WIDTH, initial_indent=name, subsequent_indent=INDENT, break_long_words=False)

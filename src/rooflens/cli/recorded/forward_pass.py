@@ -17,13 +17,13 @@ from rooflens.cli.recorded import Asked
 from rooflens.cli.report import phase_table, time_text
 from rooflens.cli.units import seconds_text
 from rooflens.collector.tables import concatenated
+from rooflens.pipeline.engine_roof import NO_HARDWARE
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RooflensError, StepTable
 
 FORMAT = SCHEMA
 MOST_SHOWN = 16  # engines of a file as text; --json has all
 NO_MODEL = "the trace does not name the model: give --model NAME or its config.json"
-NO_HARDWARE = "the hardware is not known: give --hardware ID"
 NOT_TOLD = (
     "tokens    a message has no drafts and no lengths: tokens, pairs and so the floor are the fewest that fit its sums"
 )

@@ -22,9 +22,8 @@ from rooflens.pipeline import read_ring
 from rooflens.pipeline.labels import Labels
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, RooflensError, StepTable
-from rooflens.trace_records import TraceFacts
+from rooflens.trace_records import RUN_DIGITS, TraceFacts
 
-RUN_DIGITS = 16
 FORWARD_PASS, LOG = "forward_pass", "log"
 NOT_STEPS = "{}: holds no steps: rings, traces, forward-pass traces and logs do"
 Tell = Callable[[str, float], None]

@@ -26,11 +26,11 @@ from rooflens.cli.recorded.log_text import text_of
 from rooflens.cli.recorded.said import Said
 from rooflens.live_records import SourceKind, Window, WindowFigures
 from rooflens.model_records import HardwareSpec, StepAnalysis
+from rooflens.pipeline.engine_roof import NO_HARDWARE
 from rooflens.pipeline.pages import with_model
 from rooflens.records import COLUMN_KINDS, EngineInfo, RooflensError, StepTable
 
 FORMAT = "log"
-NO_HARDWARE = "the hardware is not known: give --hardware ID"
 NO_MODEL = "the log does not name the model: give --model NAME or its config.json"
 NO_STEPS = "the log tells of no step with its time"
 NOTHING = (

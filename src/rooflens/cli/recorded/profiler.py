@@ -27,7 +27,6 @@ NO_STEPS = (
     "(docs/profiles.md)"
 )
 NO_CONTEXTS = "; vLLM tells them with --profiler-config.detailed_trace_annotation true"
-NO_HARDWARE = "the hardware is not known: give --hardware ID"
 NO_MODEL = "a profile does not name the model: give --model NAME or its config.json"
 
 
@@ -107,6 +106,7 @@ def _bounds(steps: StepTable, asked: Asked, device: str | None) -> tuple[Any, st
     from rooflens.analyzer.roofline import analyse_engine
     from rooflens.cli.calibrations import Calibrations
     from rooflens.cli.named import config_named
+    from rooflens.pipeline.engine_roof import NO_HARDWARE
 
     hardware, config = _hardware(asked, device), config_named(asked.model)
     if hardware is None or config is None:

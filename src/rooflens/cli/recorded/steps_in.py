@@ -18,7 +18,7 @@ from rooflens.collector.trace.beside import event_of
 from rooflens.collector.trace.condition import COLUMN_TYPES, checked
 from rooflens.collector.trace.duck import closed
 from rooflens.collector.trace.files import find_trace, is_meant, is_trace, time_of
-from rooflens.collector.trace.scan import counters_of, events_of, parts_of
+from rooflens.collector.trace.scan import KEYS, counters_of, events_of, parts_of
 from rooflens.collector.trace.schema import keyframes_of, to_arrow
 from rooflens.findings import Finding
 from rooflens.model_records import HardwareSpec, StepAnalysis
@@ -28,7 +28,6 @@ from rooflens.trace_records import KEYFRAME_COLUMNS, TraceFacts, TraceFilter, Tr
 Tell = Callable[[str, float], None]
 Period = Callable[[float | None], tuple[float | None, float | None]]
 ROW = "row#"
-KEYS = ("facts", "run", "sequence", "unix_s")
 NO_STEPS = "no steps: the recording is empty"
 SHOWN = 6  # names in one line
 
