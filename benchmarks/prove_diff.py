@@ -2,7 +2,8 @@
 
 Records the embedded engine ten times over: twice as it is, once with 5 % of host time before each step and once under
 another mix of requests, each in a process of its own, one after the other, so that the recordings of a pair were made
-at different times as a user's are. Then judges each pair as the verb does, and three recordings a side. Writes
+at different times as a user's are. Then judges each pair with 1 % between runs, where the verb assumes 6 % of single
+runs on a CPU, and three recordings a side. Writes
 benchmarks/results/prove_diff.json with the verdicts, the intervals and how busy the machine was, and prints it last.
 Exit code 1 if an A/A pair or another mix is called anything but the same, or fewer than nine in ten of the slowed are
 found. Nine minutes, on a machine with nothing else to do: on a busy one A/A is "cannot tell".
@@ -162,7 +163,7 @@ def main() -> int:
         found = judge(folder, args.pairs)
     result = {
         "machine": platform.machine(), "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
-        "pairs": args.pairs, "seconds": seconds, "slowed": SLOWED, 
+        "pairs": args.pairs, "seconds": seconds, "slowed": SLOWED,
         "load": loads, "judged": found,
     }  # fmt: skip
     args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

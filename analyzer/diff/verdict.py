@@ -16,8 +16,9 @@ SLOW_MATTERS = 0.03  # of a step: slow steps that cost by less more or less are 
 SLOW_FLOOR, SLOW_PART, USUAL_SLOW = 0.01, 0.5, 0.04
 ENOUGH_RUNS = 3  # a side, to tell pauses of the engine from neighbours
 RUN_FLOOR = 0.01  # standard deviation between starts of one engine that no look into one run can see
-# The same of an engine on a CPU, whose cores, caches and memory others share: ten pairs of runs of one engine, ten
-# seconds each on two cores, lay 9 % apart in the root of the mean square (benchmarks/results/prove_diff.json).
+# The same of an engine on a CPU, whose cores, caches and memory others share: of ten pairs of runs, ten seconds each on
+# two cores, the root of the mean square is 11 % where the engine was the same, and 9 % about the 5 % by which one was
+# slowed (benchmarks/results/prove_diff.json).
 CPU_RUN_FLOOR = 0.06
 # How far others that share the machine shift even the quiet steps from one run to the next, set on 71 recordings of one
 # engine on two cores beside other work (docs/decisions/0013): with the square of how far the mean step lies above the

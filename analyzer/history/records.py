@@ -255,7 +255,7 @@ class WhatIfAnswer:
 class History:
     """A recording over time: see the fields' own types. ``basis`` is what slowdown and waste are against.
 
-    ``silent_s`` is the time of whole windows in which no engine made a step, None where that cannot be told;
+    ``silent_s`` is the time of whole windows that no step of any engine touches, None where that cannot be told;
     ``lost_steps`` are those that the recording says it lost.
     """
 
