@@ -38,7 +38,7 @@ def lacking(question: Question) -> str | None:
 
 
 def facts_of(recording: Recording, hardware: HardwareSpec | None, problem: str | None) -> TraceFacts:
-    """The ring's engine as a trace would name it."""
+    """The ring's engine as facts of a trace; ``run`` is of this report alone, a trace names the same run otherwise."""
     info = recording.info
     named = f"{recording.path.name} {recording.start_unix_s}"
     return TraceFacts(
