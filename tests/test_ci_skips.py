@@ -73,3 +73,15 @@ def test_elsewhere_a_skip_is_a_skip(tmp_path: Path, ci: str | None) -> None:
     status, counts, _ = outcomes(tmp_path, ci)
     assert status == 0
     assert counts["skipped"] == 3
+
+
+def test_what_needs_an_engine_is_where_it_is_looked_for() -> None:
+    """The engine's own environment lacks what other tests import, so only these places are collected there."""
+    tests = Path(__file__).parent
+    places = re.search(r"^ENGINE_TESTS := (.*)$", (tests.parent / "Makefile").read_text(), re.MULTILINE)
+    assert places is not None
+    wanted = [tests.parent / place for place in places[1].split()]
+    mark = re.compile(r"^(?:pytestmark = |@)pytest\.mark\.engine\b", re.MULTILINE)
+    marked = [file for file in tests.rglob("test_*.py") if mark.search(file.read_text(encoding="utf-8"))]
+    assert marked
+    assert [file for file in marked if not any(file.is_relative_to(place) for place in wanted)] == []
