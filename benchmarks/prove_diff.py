@@ -2,9 +2,9 @@
 
 Records the embedded engine ten times over: twice as it is, once with 5 % of host time before each step and once under
 another mix of requests, each in a process of its own, one after the other, so that the recordings of a pair were made
-at different times as a user's are. Then judges each pair with 1 % between runs, where the verb assumes 6 % of single
-runs on a CPU, and three recordings a side. Writes
-benchmarks/results/prove_diff.json with the verdicts, the intervals and how busy the machine was, and prints it last.
+at different times as a user's are. Then judges each pair as the verb judges single runs of an engine on a CPU, and
+three recordings a side. Writes benchmarks/results/prove_diff.json with the verdicts, the intervals and how busy the
+machine was, and prints it last.
 Exit code 1 if an A/A pair or another mix is called anything but the same, or fewer than nine in ten of the slowed are
 found. Nine minutes, on a machine with nothing else to do: on a busy one A/A is "cannot tell".
 """
@@ -28,6 +28,7 @@ import numpy as np
 from rooflens.analyzer.diff.compare import compare
 from rooflens.analyzer.diff.result import Change, Comparison, Verdict
 from rooflens.analyzer.diff.steps import Run, run_of
+from rooflens.analyzer.diff.verdict import CPU_RUN_FLOOR, Thresholds
 from rooflens.cli.embedded import carry_out
 from rooflens.pipeline import read_ring
 
@@ -46,6 +47,7 @@ USUAL = ({**SHORT, "name": "single", "concurrency": 1, "part": 0.25},
 MIXED = ({**FEW, "name": "four", "concurrency": 4, "part": 0.5},
          {**SHORT, "name": "seven", "concurrency": 7, "part": 0.25},
          {**FEW, "name": "single", "concurrency": 1, "part": 0.25})  # fmt: skip
+SINGLE = Thresholds(run_floor=CPU_RUN_FLOOR)
 JUDGED = (("A/A", AS_IT_IS, AGAIN), ("5 % slower", AS_IT_IS, SLOW), ("another mix", AS_IT_IS, OTHER))
 
 
@@ -129,7 +131,10 @@ def judge(folder: Path, pairs: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     began = time.monotonic()
     for what, left, right in JUDGED:
-        rows = [told(compare([run_at(folder, f"{left} {n}")], [run_at(folder, f"{right} {n}")])) for n in range(pairs)]
+        rows = [
+            told(compare([run_at(folder, f"{left} {n}")], [run_at(folder, f"{right} {n}")], SINGLE))
+            for n in range(pairs)
+        ]
         groups = [range(n, n + 3) for n in range(0, pairs - 2, 3)]
         many = [
             told(compare(*([run_at(folder, f"{side} {n}") for n in group] for side in (left, right))))

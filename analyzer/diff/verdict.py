@@ -19,7 +19,7 @@ RUN_FLOOR = 0.01  # standard deviation between starts of one engine that no look
 # The same of an engine on a CPU, whose cores, caches and memory others share: of ten pairs of runs, ten seconds each on
 # two cores, the root of the mean square is 11 % where the engine was the same, and 9 % about the 5 % by which one was
 # slowed (benchmarks/results/prove_diff.json).
-CPU_RUN_FLOOR = 0.06
+CPU_RUN_FLOOR = 0.08
 # How far others that share the machine shift even the quiet steps from one run to the next, set on 71 recordings of one
 # engine on two cores beside other work (docs/decisions/0013): with the square of how far the mean step lies above the
 # quiet one, and with how far that lies above the quickest stretches, beyond what it does on an idle machine.

@@ -100,6 +100,11 @@ class TraceFacts:
         return hashlib.sha256(words.encode()).hexdigest()[:FACTS_DIGITS]
 
 
+def run_of_ring(name: str, created_unix_ns: int) -> str:
+    """One run for good: the same ring has it in every sidecar, before and after a restart."""
+    return hashlib.sha256(f"{name}\n{created_unix_ns}".encode()).hexdigest()[:RUN_DIGITS]
+
+
 @dataclass(frozen=True, slots=True)
 class TraceRows:
     """Steps of one engine on their way into a trace, with their bounds row by row and its keyframes by row."""

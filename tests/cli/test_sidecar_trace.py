@@ -90,9 +90,10 @@ def test_killed_and_begun_anew_the_trace_is_the_ring(rings: Path, tmp_path: Path
             engine.steps(80, waiting=3)
             engine.event("load_ended")
             ended(line)
-        ring = read_ring(engine.path).steps
-    found = rows(trace)
+        recording = read_ring(engine.path)
+    found, ring = rows(trace), recording.steps
     steps = once(found)
+    assert set(found.column("run").to_pylist()) == {recording.run}, "a ring and its trace are joined by their run"
     assert len(found) - len(steps) <= 60, "only what was written just before it was killed is there twice"
     are_those_of(steps, ring)
     assert found.column("floor_s").null_count == 0

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run-spread",
         type=_threshold,
         metavar="1%",
-        help="standard deviation between runs of one engine here, of a step (default: 1%%, on a CPU 6%% where a side "
+        help="standard deviation between runs of one engine here, of a step (default: 1%%, on a CPU 8%% where a side "
         "has fewer than three runs to measure it)",
     )
     add("--json", action="store_true", help="one JSON object, ratios and seconds, null for not known")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.analysed import columns_of, with_columns
 from rooflens.protocols import Batch, Keyframe
 from rooflens.records import RingEvent, StepTable
-from rooflens.trace_records import RUN_DIGITS, TraceEvents, TraceFacts, TraceRows
+from rooflens.trace_records import TraceEvents, TraceFacts, TraceRows
 
 if TYPE_CHECKING:
     from rooflens.pipeline.engine import WatchedEngine
@@ -30,11 +29,6 @@ MOST_HELD_ROWS = 65_536
 KEYFRAME_S = 1.0
 GAP = "trace_gap"
 Kept = dict[int, tuple[list[int], list[int]]]
-
-
-def run_of_ring(name: str, created_unix_ns: int) -> str:
-    """One run for good: the same ring has it in every sidecar, before and after a restart."""
-    return hashlib.sha256(f"{name}\n{created_unix_ns}".encode()).hexdigest()[:RUN_DIGITS]
 
 
 class _Held(NamedTuple):

@@ -16,6 +16,7 @@ from rooflens.collector.ring_file import InFlight
 from rooflens.collector.ring_source import RingSource
 from rooflens.model_records import HardwareSpec, StepAnalysis
 from rooflens.records import EngineInfo, RingEvent, RooflensError, StepTable
+from rooflens.trace_records import run_of_ring
 
 LIVE, ENDED, DIED = "live", "ended", "died"
 
@@ -26,7 +27,8 @@ class Recording:
 
     ``ending`` is live (the writer still holds it), ended (closed in order) or died. ``in_flight`` is the oldest
     step that was handed over and whose output was never seen; ``in_flight_s`` its age where the engine lives.
-    ``pid`` is the writer's, in its own namespace; ``last_step_age_s`` is by the wall clock.
+    ``pid`` is the writer's, in its own namespace; ``last_step_age_s`` is by the wall clock; ``run`` names the ring as
+    a trace names it.
     """
 
     path: Path
@@ -45,6 +47,7 @@ class Recording:
     last_step_age_s: float | None
     pid: int
     rank: int
+    run: str
 
 
 def read_ring(path: Path) -> Recording:
@@ -79,6 +82,7 @@ def read_ring(path: Path) -> Recording:
         last_step_age_s=max(0.0, time.time() - unix_s[0]) if unix_s else None,
         pid=header.pid,
         rank=header.rank,
+        run=run_of_ring(path.name, header.created_unix_ns),
     )
 
 

@@ -10,10 +10,10 @@ from rooflens.analyzer.spans import spans_of_engine
 from rooflens.collector.ring_source import RingSource
 from rooflens.collector.tables import concatenated, empty_table
 from rooflens.live_records import SourceHealth, SourceKind, State
-from rooflens.pipeline.engine_trace import run_of_ring
 from rooflens.pipeline.movement import Movement
 from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, RooflensError, StepTable
+from rooflens.trace_records import run_of_ring
 
 # Read before the live end and not counted: a keyframe, which comes every second, is among them, and with it the
 # lengths of the first steps that count.

@@ -21,12 +21,12 @@ from rooflens.live_records import EngineView
 from rooflens.metric_records import Sample
 from rooflens.model_records import StepAnalysis
 from rooflens.pipeline.devices import uuids_beside
-from rooflens.pipeline.engine_trace import EngineTrace, run_of_ring
+from rooflens.pipeline.engine_trace import EngineTrace
 from rooflens.pipeline.trace_cursors import TraceCursors
 from rooflens.pipeline.trace_resume import Old, Resume
 from rooflens.protocols import Batch
 from rooflens.records import RooflensError
-from rooflens.trace_records import RUN_DIGITS, TraceCounters, TraceSink
+from rooflens.trace_records import RUN_DIGITS, TraceCounters, TraceSink, run_of_ring
 from rooflens.trace_tables import TraceState
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from rooflens.pipeline import Recording
 from rooflens.pipeline.engine_roof import devices_of
 from rooflens.pipeline.labels import model_name
 from rooflens.records import RooflensError, StepTable
-from rooflens.trace_records import RUN_DIGITS, TraceFacts, TraceFilter, TraceRows
+from rooflens.trace_records import TraceFacts, TraceFilter, TraceRows
 
 NEEDS = ("duckdb", "pyarrow")
 HINT = "for the time line, worst windows, changes and what-ifs: pip install 'rooflens[trace]'"
@@ -38,11 +37,10 @@ def lacking(question: Question) -> str | None:
 
 
 def facts_of(recording: Recording, hardware: HardwareSpec | None, problem: str | None) -> TraceFacts:
-    """The ring's engine as facts of a trace; ``run`` is of this report alone, a trace names the same run otherwise."""
+    """The ring's engine as facts of a trace."""
     info = recording.info
-    named = f"{recording.path.name} {recording.start_unix_s}"
     return TraceFacts(
-        run=hashlib.sha256(named.encode()).hexdigest()[:RUN_DIGITS],
+        run=recording.run,
         host=(info.host if info else None) or "unknown",
         model_name=model_name(info),
         engine=str(recording.rank),

@@ -73,7 +73,7 @@ def _read(path: Path, parts: tuple[Path, ...]) -> Iterator[Held]:
 
 def _ring(path: Path) -> Held:
     recording = read_ring(path)
-    facts = _facts(f"{path.name}\n{recording.start_unix_s}", recording.info, recording.rank, SourceKind.RING)
+    facts = _facts(recording.run, recording.info, recording.rank, SourceKind.RING)
     steps, events = recording.steps, recording.events
     stamped: tuple[tuple[float, RingEvent], ...] = ()
     if len(steps):
@@ -101,7 +101,7 @@ def _passes(path: Path) -> Iterator[Held]:
         info = next(batch.info for batch in group if batch.info is not None)
         steps = concatenated([batch.steps for batch in group])
         lost = 0 if told.sampled else sum(batch.lost_steps for batch in group)
-        facts = _facts(f"{path.name}\n{instance}\n{told.first_unix_s}", info, info.rank, SourceKind.FEED)
+        facts = _facts(_run(f"{path.name}\n{instance}\n{told.first_unix_s}"), info, info.rank, SourceKind.FEED)
         yield Held(str(path), facts, _numbered(steps), (), lost)
 
 
@@ -117,16 +117,19 @@ def _log(path: Path, parts: tuple[Path, ...]) -> Iterator[Held]:
         raise RooflensError(f"{path}: the log tells of no step")
     for engine, steps in engines:
         named = f"{path.name}\n{engine.info.instance}\n{said.first_unix_s}"
-        facts = _facts(named, engine.info, engine.info.rank, SourceKind.LOG)
+        facts = _facts(_run(named), engine.info, engine.info.rank, SourceKind.LOG)
         yield Held(str(path), facts, _numbered(steps), (), engine.rows - engine.kept)
 
 
-def _facts(named: str, info: EngineInfo | None, rank: int, source: SourceKind) -> TraceFacts:
+def _run(named: str) -> str:
+    return sha256(named.encode()).hexdigest()[:RUN_DIGITS]
+
+
+def _facts(run: str, info: EngineInfo | None, rank: int, source: SourceKind) -> TraceFacts:
     try:
         devices = deployment_of(info).devices if info else 1
     except RooflensError:
         devices = 1
-    run = sha256(named.encode()).hexdigest()[:RUN_DIGITS]
     host = (info.host if info else None) or "unknown"
     return TraceFacts(run, host, "unknown", str(rank), source, info, devices=devices)
 
