@@ -19,7 +19,8 @@ import sys
 from typing import Any
 
 from rooflens.cli.amounts import memory_size
-from rooflens.cli.analysis.period import NEGATIVE, Moment, checked, moment
+from rooflens.cli.analysis.asked import add_choice
+from rooflens.cli.analysis.period import NEGATIVE, Moment, checked
 from rooflens.cli.bar import Bar
 from rooflens.cli.calibrations import Calibrations, add_calibration_option
 from rooflens.cli.named import config_named, hardware_named, is_this_cpu
@@ -56,22 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("places", nargs="*", metavar="PATH", help="recordings, or folders of them (default: this user's rings)")
     add("-o", "--output", metavar="FILE|-", default="-", help="the file to write, - for standard output (default)")
     add("--format", choices=FORMATS, help="the format, where the file's name does not tell it")
-    add(
-        "--from",
-        dest="from_",
-        type=moment,
-        metavar="TIME",
-        help="steps from this time on: 2026-11-30T14:32, 14:32 (of the last day), -15m (before the end) or Unix "
-        "seconds; UTC unless it says +02:00",
-    )
-    add("--to", type=moment, metavar="TIME", help="steps before this time, written in the same way")
-    add(
-        "--engine",
-        action="append",
-        metavar="PATTERN",
-        help="only engines with such a label (model/engine@host), engine or run, with * and ?; may be given again",
-    )
-    add("--where", metavar="SQL", help="only steps for which this holds, over their columns: requests > 8")
+    add_choice(add)
     add(
         "--hardware",
         metavar="ID",

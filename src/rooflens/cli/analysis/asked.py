@@ -68,11 +68,8 @@ def question_of(args: argparse.Namespace) -> Question:
     )  # fmt: skip
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options, in a group of their own."""
-    parser._negative_number_matcher = NEGATIVE  # so that -15m is a value and no option
-    group = parser.add_argument_group("of steps (rings and traces)")
-    add: Callable[..., object] = group.add_argument
+def add_choice(add: Callable[..., object]) -> None:
+    """The options that choose steps; the parser takes NEGATIVE for no option."""
     add(
         "--from",
         dest="from_",
@@ -94,6 +91,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="only steps for which this holds, over the columns of docs/trace.md: 'kind = 1 AND requests > 8' "
         "(kind 1 is decode)",
     )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options, in a group of their own."""
+    parser._negative_number_matcher = NEGATIVE  # so that -15m is a value and no option
+    group = parser.add_argument_group("of steps (rings and traces)")
+    add: Callable[..., object] = group.add_argument
+    add_choice(add)
     add("--window", type=width, metavar="TIME", help="width of the windows: 500ms, 10s, 5m (default: by the period)")
     add("--top", type=count, metavar="N", help=f"rows of the tables of engines, windows and changes (default: {WORST})")
     add("--price", type=price, metavar="MONEY", help="what one device costs an hour, in your currency: 2.50")
