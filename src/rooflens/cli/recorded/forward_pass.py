@@ -48,6 +48,12 @@ def is_mine(head: str) -> bool:
 def report(path: Path, asked: Asked) -> tuple[dict[str, Any], str]:
     """The passes of every worker and rank; RooflensError in one line where none can be read."""
     told = Told()
+    engines = [_engine(group, asked, told) for group in by_engine(path, told).values()]
+    return _as_json(path, told, engines), _text(path, told, engines)
+
+
+def by_engine(path: Path, told: Told) -> dict[str, list[Batch]]:
+    """The passes of each engine, which ``told`` counts; RooflensError in one line where none can be read."""
     try:
         batches = list(read_trace(path, told))
     except OSError as error:
@@ -55,11 +61,6 @@ def report(path: Path, asked: Asked) -> tuple[dict[str, Any], str]:
     if not told.passes:
         why = f": {told.wrong.most_common(1)[0][0]}" if told.wrong else ""
         raise RooflensError(f"{path}: no forward pass can be read in {told.lines:,} lines{why}; known is {SCHEMA}")
-    engines = [_engine(group, asked, told) for group in _by_engine(batches).values()]
-    return _as_json(path, told, engines), _text(path, told, engines)
-
-
-def _by_engine(batches: list[Batch]) -> dict[str, list[Batch]]:
     groups: dict[str, list[Batch]] = {}
     for batch in batches:
         if batch.info is not None:

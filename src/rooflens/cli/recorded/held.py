@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from rooflens.adapters.forward_pass.trace import SCHEMA, Told, read_trace
+from rooflens.adapters.forward_pass.trace import Told
 from rooflens.adapters.logs.files import LogFiles
 from rooflens.adapters.logs.lines import LineReader
 from rooflens.analyzer.roofline import deployment_of
 from rooflens.cli.recorded import format_of
+from rooflens.cli.recorded.forward_pass import by_engine
 from rooflens.cli.recorded.places import recordings_at, together
 from rooflens.cli.recorded.said import Said
 from rooflens.collector.tables import concatenated
 from rooflens.live_records import SourceKind
 from rooflens.pipeline import read_ring
 from rooflens.pipeline.labels import Labels
-from rooflens.protocols import Batch
 from rooflens.records import EngineInfo, RingEvent, RooflensError, StepTable
 from rooflens.trace_records import RUN_DIGITS, TraceFacts
 
@@ -86,18 +86,7 @@ def _ring(path: Path) -> Held:
 
 def _passes(path: Path) -> Iterator[Held]:
     told = Told()
-    try:
-        batches = list(read_trace(path, told))
-    except OSError as error:
-        raise RooflensError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
-    if not told.passes:
-        why = f": {told.wrong.most_common(1)[0][0]}" if told.wrong else ""
-        raise RooflensError(f"{path}: no forward pass can be read in {told.lines:,} lines{why}; known is {SCHEMA}")
-    groups: dict[str, list[Batch]] = {}
-    for batch in batches:
-        if batch.info is not None:
-            groups.setdefault(batch.info.instance, []).append(batch)
-    for instance, group in groups.items():
+    for instance, group in by_engine(path, told).items():
         info = next(batch.info for batch in group if batch.info is not None)
         steps = concatenated([batch.steps for batch in group])
         lost = 0 if told.sampled else sum(batch.lost_steps for batch in group)
